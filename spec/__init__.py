@@ -1,0 +1,30 @@
+"""What is claimed about a transformer decoder, as data, and the shape of a verdict on it."""
+
+from .formula import Formula, FormulaError, parse, parse_shape
+from .loader import SpecError, built_in_files, load_spec
+from .model import Argument, Claim, Convention, Domain, PropertySpec, Result, Role, Spec
+from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Report, Verdict
+
+__all__ = [
+    "OUTCOMES",
+    "Argument",
+    "BoundObject",
+    "Claim",
+    "Convention",
+    "Domain",
+    "Evidence",
+    "Failure",
+    "Formula",
+    "FormulaError",
+    "PropertySpec",
+    "Report",
+    "Result",
+    "Role",
+    "Spec",
+    "SpecError",
+    "Verdict",
+    "built_in_files",
+    "load_spec",
+    "parse",
+    "parse_shape",
+]

@@ -1,0 +1,140 @@
+"""The shape of a verdict and of a report: what the engine produces and ``reports`` renders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["passed", "failed", "errored", "inconclusive", "blocked", "unsupported", "suite_fault"]
+OUTCOMES: tuple[Outcome, ...] = (
+    "passed",
+    "failed",
+    "errored",
+    "inconclusive",
+    "blocked",
+    "unsupported",
+    "suite_fault",
+)
+REPORT_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a claim did not pass, for a person.
+
+    Attributes:
+        what: one sentence on what happened.
+        expected, observed: the two sides, as nested lists of numbers or as text; None where it does not apply.
+        index: the first index at which they differ.
+        case: the smallest case found, dimension by dimension.
+        inputs: the inputs of that case in readable numbers.
+        meant: "correct if you meant …: declare it thus", or empty.
+        hint: what to do.
+        snippet: Python that reproduces it with the candidate and torch or NumPy alone.
+        error: for ``errored``: type, message and line in the candidate.
+    """
+
+    what: str
+    expected: Any = None
+    observed: Any = None
+    index: tuple[int, ...] | None = None
+    case: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    meant: str = ""
+    hint: str = ""
+    snippet: str = ""
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen for a verdict: how many cases, and each required thing with whether it was seen.
+
+    ``waived`` lists what lies outside the candidate's domain and is therefore not owed.
+    """
+
+    cases: int = 0
+    seen: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    waived: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a claim came to for one object of the candidate."""
+
+    claim: str
+    title: str
+    role: str
+    level: str
+    object: str
+    verdict: Outcome
+    evidence: Evidence = field(default_factory=Evidence)
+    margin: float | None = None  # largest error seen over error allowed
+    reason: str = ""  # why it is blocked, unsupported, inconclusive
+    failure: Failure | None = None
+
+    @property
+    def breaks_conformance(self) -> bool:
+        return self.level == "MUST" and self.verdict in ("failed", "errored", "inconclusive", "blocked")
+
+
+@dataclass(frozen=True)
+class BoundObject:
+    """One object of the candidate and the role it fills, with each convention and where it comes from."""
+
+    role: str
+    object: str
+    signature: str
+    arguments: Mapping[str, str]
+    conventions: Mapping[str, tuple[str, str]]  # name -> (value, "probed" | "by name" | "default" | "declared")
+    judged: bool = True
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one check found."""
+
+    candidate: Mapping[str, Any]
+    seed: int
+    binding: tuple[BoundObject, ...]
+    verdicts: tuple[Verdict, ...]
+    environment: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    format: int = REPORT_FORMAT
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {outcome: sum(v.verdict == outcome for v in self.verdicts) for outcome in OUTCOMES}
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        """Roles on which at least one claim came to a verdict of its own."""
+        judged = dict.fromkeys(v.role for v in self.verdicts if v.verdict != "unsupported")
+        return tuple(judged)
+
+    @property
+    def conforms(self) -> bool:
+        """At least one role is provided, and every MUST claim on what is provided passed."""
+        return (
+            bool(self.provides)
+            and not self.suite_fault
+            and not any(v.breaks_conformance for v in self.verdicts)
+        )
+
+    @property
+    def suite_fault(self) -> bool:
+        return any(v.verdict == "suite_fault" for v in self.verdicts)
+
+    def __repr__(self) -> str:
+        state = "conforms" if self.conforms else "does not conform"
+        found = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n)
+        broken = [
+            f"  {v.level:6} {v.verdict:12} {v.claim} ({v.object}): {v.failure.what if v.failure else v.reason}"
+            for v in self.verdicts
+            if v.verdict in ("failed", "errored", "inconclusive", "suite_fault")
+        ]
+        head = f"<triu report: {self.candidate.get('target', '?')} {state}; {found}; seed {self.seed}>"
+        return "\n".join((head, *broken[:12], *(["  …"] if len(broken) > 12 else [])))
