@@ -1,0 +1,1 @@
+"""From a target to callable roles: locating, the worker and its wire, binding, conventions."""

@@ -1,0 +1,373 @@
+"""Runs on the candidate's side: imports a target and describes what it defines, as plain data.
+
+Only names, signatures, docstrings and the like leave this module; what they mean is decided by the
+checker (:mod:`.binding`).  Standard library only, so that a NumPy candidate never pays for torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import io
+import sys
+import tokenize
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_OBJECTS = 2000
+MAX_DOC = 6000
+SKIPPED_FILES = ("test_*.py", "*_test.py", "conftest.py", "setup.py", "noxfile.py")
+
+
+class ImportFailed(Exception):
+    """Importing the candidate raised; ``cause`` is what it raised."""
+
+    def __init__(self, name: str, cause: BaseException) -> None:
+        super().__init__(name)
+        self.name, self.cause = name, cause
+
+
+def open_target(target: Mapping[str, Any]) -> tuple[dict[str, types.ModuleType], list[ImportFailed]]:
+    """Import a target; returns its modules by name, and the files of a folder that failed.
+
+    Raises ImportFailed when nothing of it could be imported.
+    """
+    kind = target["kind"]
+    if kind == "file":
+        module = _import_file(Path(target["path"]))
+        return {module.__name__: module}, []
+    if kind == "folder":
+        return _import_folder(Path(target["path"]))
+    if kind == "module":
+        sys.path.insert(0, target.get("cwd", ""))
+        try:
+            module = importlib.import_module(target["name"])
+        except BaseException as error:
+            raise ImportFailed(target["name"], error) from error
+        return {module.__name__: module}, []
+    raise ValueError(f"unknown kind of target {kind!r}")
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = path.stem
+    if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names or _shadows(name):
+        name = "candidate_" + "".join(c if c.isalnum() else "_" for c in path.stem)
+    return _load(name, path, None)
+
+
+def _shadows(name: str) -> bool:
+    """Whether a file of that name would hide a library that the candidate itself may need."""
+    return name in {"torch", "numpy", "triu", "scipy", "math", "tensorflow", "jax", "einops"}
+
+
+def _load(name: str, path: Path, search: list[str] | None) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=search)
+    if spec is None or spec.loader is None:
+        raise ImportFailed(path.name, ImportError(f"{path.name} is not a Python file"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        raise ImportFailed(path.name, error) from error
+    return module
+
+
+def _import_folder(folder: Path) -> tuple[dict[str, types.ModuleType], list[ImportFailed]]:
+    modules: dict[str, types.ModuleType] = {}
+    failed: list[ImportFailed] = []
+    package = (folder / "__init__.py").exists()
+    sys.path.insert(0, str(folder.parent if package else folder))
+    for path in sorted(folder.rglob("*.py")):
+        relative = path.relative_to(folder)
+        if any(part.startswith((".", "_")) and part != "__init__.py" for part in relative.parts):
+            continue
+        if any(path.match(pattern) for pattern in SKIPPED_FILES) or "__pycache__" in relative.parts:
+            continue
+        if not package and len(relative.parts) > 1 and not (path.parent / "__init__.py").exists():
+            continue
+        parts = list(relative.with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        name = ".".join([folder.name, *parts] if package else parts)
+        if not name:
+            continue
+        try:
+            if all(part.isidentifier() for part in name.split(".")) and not _taken(name, path):
+                try:
+                    modules[name] = importlib.import_module(name)
+                except BaseException as error:
+                    raise ImportFailed(str(relative), error) from error
+            else:
+                module = _import_file(path)
+                modules[module.__name__] = module
+        except ImportFailed as error:
+            failed.append(error)
+    if not modules:
+        if failed:
+            raise failed[0]
+        raise ImportFailed(folder.name, ImportError("the folder holds no Python file"))
+    return modules, failed
+
+
+def _taken(name: str, path: Path) -> bool:
+    top = name.split(".")[0]
+    if top in sys.stdlib_module_names or _shadows(top):
+        return True
+    known = sys.modules.get(top)
+    where = getattr(known, "__file__", None)
+    return known is not None and (where is None or path.parent not in Path(where).parents)
+
+
+def own_modules(target: Mapping[str, Any], modules: Mapping[str, types.ModuleType]) -> set[str]:
+    """Names of the modules whose definitions count as the candidate's own."""
+    if target["kind"] == "module":
+        root = target["name"]
+        return {name for name in sys.modules if name == root or name.startswith(root + ".")}
+    folder = Path(target["path"]) if target["kind"] == "folder" else Path(target["path"]).parent
+    own = set(modules)
+    for name, module in list(sys.modules.items()):
+        where = getattr(module, "__file__", None)
+        if isinstance(where, str) and not name.startswith("triu.") and "site-packages" not in where:
+            with contextlib.suppress(OSError, ValueError):
+                if Path(where).resolve().is_relative_to(folder.resolve()):
+                    own.add(name)
+    return own
+
+
+def describe(modules: Mapping[str, types.ModuleType], own: set[str], named: list[str]) -> list[dict[str, Any]]:
+    """Every public object that the candidate defines, and those that ``named`` asks for by dotted name."""
+    entries: list[dict[str, Any]] = []
+    seen: dict[int, int] = {}
+    for module_name, module in modules.items():
+        for attribute, value in list(vars(module).items()):
+            if attribute.startswith("_") or len(entries) >= MAX_OBJECTS:
+                continue
+            entry = describe_object(f"{module_name}:{attribute}", attribute, value, own)
+            if entry is None or not entry["own"]:
+                continue
+            previous = seen.get(id(value))
+            if previous is not None:  # an alias: keep the name under which it was written
+                if attribute == entry["defined_as"]:
+                    entries[previous] = entry
+                continue
+            seen[id(value)] = len(entries)
+            entries.append(entry)
+    for dotted in named:
+        for module_name, module in modules.items():
+            value = resolve(module, dotted)
+            if value is not None:
+                entry = describe_object(f"{module_name}:{dotted}", dotted, value, own)
+                if entry is not None:
+                    entry["named"] = True
+                    entries = [e for e in entries if e["path"] != entry["path"]]
+                    entries.append(entry)
+                break
+    return entries
+
+
+def resolve(module: Any, dotted: str) -> Any:
+    """The object of that dotted name within a module, or None."""
+    value = module
+    for part in dotted.split("."):
+        value = getattr(value, part, None)
+        if value is None:
+            return None
+    return value
+
+
+def describe_object(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any] | None:
+    """One object as plain data; None for what no role can be (numbers, strings, modules)."""
+    if isinstance(value, types.ModuleType) or not callable(value):
+        return None
+    kind = "class" if isinstance(value, type) else "function" if _is_function(value) else "instance"
+    home = type(value) if kind == "instance" else value
+    defined_in = getattr(home, "__module__", None)
+    entry: dict[str, Any] = {
+        "path": path,
+        "name": name,
+        "kind": kind,
+        "own": defined_in in own,
+        "named": False,
+        "defined_as": getattr(value, "__name__", type(value).__name__ if kind == "instance" else name),
+        "doc": _words(home),
+        "frameworks": _frameworks(home),
+        "params": [],
+        "methods": {},
+        "module_class": _is_module_class(home),
+        "line": _line(home),
+    }
+    if kind == "function":
+        entry["params"] = _parameters(value, name)
+    else:
+        if kind == "class":
+            entry["init"] = _parameters(value, name)
+        entry["methods"] = {method: _parameters(function, method, bound=True) for method, function in _methods(home)}
+    return entry
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(
+        value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | functools_types()
+    ) or (hasattr(value, "__wrapped__") and not isinstance(value, type))
+
+
+def functools_types() -> Any:
+    import functools
+
+    return functools.partial
+
+
+def _is_module_class(home: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(home, type) and issubclass(home, torch.nn.Module)
+
+
+def _methods(home: type) -> Iterator[tuple[str, Any]]:
+    base = sys.modules.get("torch")
+    stop: set[type] = {object} | ({base.nn.Module} if base is not None else set())
+    seen: set[str] = set()
+    for klass in home.__mro__:
+        if klass in stop:
+            continue
+        for name, value in vars(klass).items():
+            function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+            if name in seen or not callable(function) or (name.startswith("_") and name != "__call__"):
+                continue
+            seen.add(name)
+            yield name, value
+
+
+def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str, Any]] | None:
+    """The parameters of a callable, or None where Python cannot tell."""
+    static = isinstance(function, staticmethod)
+    if isinstance(function, staticmethod | classmethod):
+        function = function.__func__
+    try:
+        signature = inspect.signature(_undecorated(function, name))
+    except (TypeError, ValueError):
+        return None
+    parameters = list(signature.parameters.values())
+    if bound and not static:
+        parameters = parameters[1:]
+    result = []
+    for parameter in parameters:
+        has_default = parameter.default is not inspect.Parameter.empty
+        default = parameter.default if has_default else None
+        result.append(
+            {
+                "name": parameter.name,
+                "kind": parameter.kind.name,
+                "has_default": has_default,
+                "default": default if isinstance(default, bool | int | float | str | None) else str(type(default)),
+                "annotation": _annotation(parameter.annotation),
+            }
+        )
+    return result
+
+
+def _annotation(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation)))[:200]
+
+
+def _undecorated(function: Any, name: str) -> Any:
+    """What a decorator without functools.wraps hides: the function of the same name in its closure."""
+    function = inspect.unwrap(function)
+    closure = getattr(function, "__closure__", None)
+    if closure and getattr(function, "__name__", name) != name:
+        for cell in closure:
+            with contextlib.suppress(ValueError):
+                inner = cell.cell_contents
+                if isinstance(inner, types.FunctionType) and inner.__name__ == name:
+                    return inner
+    return function
+
+
+def _frameworks(home: Any) -> list[str]:
+    """``torch`` and ``numpy`` as the object's own code mentions them, most telling first."""
+    if _is_module_class(home):
+        return ["torch"]
+    found: list[str] = []
+    visited: set[int] = set()
+
+    def visit(value: Any, depth: int) -> None:
+        value = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+        if id(value) in visited or depth > 4:
+            return
+        visited.add(id(value))
+        if isinstance(value, type):
+            for _, method in _methods(value):
+                visit(method, depth)
+            visit(vars(value).get("__init__"), depth)
+            return
+        if hasattr(value, "func") and not isinstance(value, types.FunctionType):
+            visit(value.func, depth + 1)
+            return
+        code = getattr(value, "__code__", None)
+        if code is None:
+            return
+        for text in (_annotation(a) for a in getattr(value, "__annotations__", {}).values()):
+            note("torch" if "ensor" in text else "numpy" if "ndarray" in text or "NDArray" in text else "")
+        names = _code_names(code)
+        scope = getattr(value, "__globals__", {})
+        for name in names:
+            target = scope.get(name)
+            module = target.__name__ if isinstance(target, types.ModuleType) else getattr(target, "__module__", "")
+            top = str(module or "").split(".")[0]
+            if top in ("torch", "numpy"):
+                note(top)
+            elif callable(target):
+                visit(target, depth + 1)
+        for cell in getattr(value, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):
+                if callable(cell.cell_contents):
+                    visit(cell.cell_contents, depth + 1)
+
+    def note(name: str) -> None:
+        if name and name not in found:
+            found.append(name)
+
+    visit(home, 0)
+    return found
+
+
+def _code_names(code: types.CodeType) -> list[str]:
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += _code_names(constant)
+    return names
+
+
+def _line(home: Any) -> int:
+    code = getattr(inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home, "__code__", None)
+    if code is not None:
+        return int(code.co_firstlineno)
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsourcelines(home)[1]
+    return 0
+
+
+def _words(home: Any) -> str:
+    """Docstrings and comments of an object: what its author says of it."""
+    with contextlib.suppress(OSError, TypeError, tokenize.TokenError, IndentationError, SyntaxError):
+        source = inspect.getsource(inspect.unwrap(home) if not isinstance(home, type) else home)
+        words = [
+            token.string
+            for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(source)).readline)
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and "\n" in token.string)
+        ]
+        return "\n".join([*words, inspect.getdoc(home) or ""])[:MAX_DOC]
+    return (inspect.getdoc(home) or "")[:MAX_DOC]

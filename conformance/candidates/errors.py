@@ -1,0 +1,61 @@
+"""Every way in which a candidate can disappoint, in the order of its life, each with its own name.
+
+A target is located (:class:`TargetError`), opened by a worker (:class:`OpenError`), its objects are bound
+and called (:class:`CandidateError` for what its own code raises).  The worker itself can stop
+(:class:`WorkerLost`), run out of time (:class:`CallTimeout`) or talk nonsense (:class:`ProtocolError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class TriuError(Exception):
+    """Base of all errors that triu raises on purpose; the message is meant for a person."""
+
+
+class TargetError(TriuError):
+    """The target cannot be found or read; the request is unusable (exit status 2)."""
+
+
+class OpenError(TriuError):
+    """The target was found but importing it failed; it is unusable (exit status 2)."""
+
+
+class ConventionError(TriuError):
+    """A conventions file is wrong; the message names file, key, what was found and what is known."""
+
+
+class CallFailed(TriuError):
+    """A call into the candidate did not return a value.  ``kind`` is one word for the cause."""
+
+    kind = "failed"
+
+    def __init__(self, message: str, detail: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.detail = dict(detail or {})
+
+
+class CandidateError(CallFailed):
+    """The candidate raised; ``detail`` has type, message, and file, line and code within the candidate."""
+
+    kind = "exception"
+
+
+class CallTimeout(CallFailed):
+    """The candidate did not answer in time; its worker was stopped."""
+
+    kind = "time-out"
+
+
+class WorkerLost(CallFailed):
+    """The worker stopped: exit, crash with a signal, killed."""
+
+    kind = "exit"
+
+
+class ProtocolError(CallFailed):
+    """The worker answered something that is not a frame of the protocol, or more than is allowed."""
+
+    kind = "protocol"

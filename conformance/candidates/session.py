@@ -1,0 +1,281 @@
+"""A Session: the checker's only way to a candidate.  Plain arrays in, plain arrays out, every call logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import wire
+from .errors import CallFailed, CandidateError, OpenError, ProtocolError, WorkerLost
+from .target import Target
+from .transport import InProcess, Subprocess, Transport
+
+IMPORT_SECONDS = 60.0
+CALL_SECONDS = 20.0
+
+Responder = Callable[[str, str, Sequence[Any], Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Built:
+    """An object as the candidate's side should have it: a path, and constructor arguments for a class."""
+
+    path: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    double: bool = False
+
+    @property
+    def key(self) -> str:
+        return repr((self.path, self.args, sorted(self.kwargs.items()), self.double))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an object, by keyword except for what the candidate takes by position only."""
+
+    built: Built
+    method: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    train: bool = False
+    return_inputs: bool = False
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An entry of the log: the call and what it came to."""
+
+    call: Call
+    result: Any = None
+    error: CallFailed | None = None
+
+
+class Session:
+    """Open a target and perform operations on it.
+
+    The log of operations is the one source of the snippet in a report.  After a crash or a time-out the
+    worker is started again on the next call and objects are built anew.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        transport: Transport,
+        *,
+        named: Sequence[str] = (),
+        import_seconds: float = IMPORT_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+        device: str = "",
+    ) -> None:
+        self.target = target
+        self.log: list[Logged] = []
+        self._transport = transport
+        self._named = list(named)
+        self._import_seconds, self._call_seconds = import_seconds, call_seconds
+        self._device = device
+        self._handles: dict[str, int] = {}
+        self._generation = -1
+        self._count = 0
+        self.description: dict[str, Any] = {}
+
+    def open(self) -> dict[str, Any]:
+        """Import the target; returns its objects as plain data.
+
+        Raises:
+            OpenError: importing raised, ended the process, or took too long.
+        """
+        header = {"op": "open", "target": dict(self.target.wire), "named": self._named}
+        try:
+            answer, _ = self._request(header, [], self._import_seconds)
+        except CallFailed as error:
+            raise OpenError(f"{self.target.text}: importing it failed: {error}") from None
+        if "error" in answer:
+            raise OpenError(f"{self.target.text}: importing it failed: {describe_error(answer['error'])}")
+        self._generation = self._transport.generation
+        self._handles.clear()
+        self.description = answer
+        return answer
+
+    def build(self, built: Built) -> int:
+        """The handle of an object, built once per worker.
+
+        Raises:
+            CallFailed: the constructor raised or took too long.
+        """
+        if self._generation != self._transport.generation:
+            self._reopen()
+        handle = self._handles.get(built.key)
+        if handle is None:
+            buffers: list[bytes] = []
+            header = {
+                "op": "build",
+                "path": built.path,
+                "args": [wire.encode(a, buffers) for a in built.args],
+                "kwargs": {k: wire.encode(v, buffers) for k, v in built.kwargs.items()},
+                "double": built.double,
+                "device": self._device,
+            }
+            answer, _ = self._request(header, buffers, self._call_seconds)
+            _raise(answer)
+            handle = self._handles[built.key] = int(answer["handle"])
+        return handle
+
+    def calls(self, calls: Sequence[Call], responder: Responder | None = None) -> list[Any]:
+        """Several calls in one frame; each result is a decoded value or a CallFailed (not raised)."""
+        try:
+            handles = [self.build(call.built) for call in calls]
+        except CallFailed as error:
+            self.log += [Logged(call, error=error) for call in calls]
+            return [error for _ in calls]
+        buffers: list[bytes] = []
+        header = {
+            "op": "calls",
+            "calls": [self._encode_call(call, h, buffers) for call, h in zip(calls, handles, strict=True)],
+        }
+        try:
+            answer, body = self._request(header, buffers, self._call_seconds, responder)
+            _raise(answer)
+            results = [self._result(item, body) for item in answer["answers"]]
+            if len(results) != len(calls):
+                raise ProtocolError("the worker answered another number of calls")
+        except CallFailed as error:
+            results = [error for _ in calls]
+        for call, result in zip(calls, results, strict=True):
+            failed = result if isinstance(result, CallFailed) else None
+            self.log.append(Logged(call, None if failed else result, failed))
+        return results
+
+    def call(self, call: Call, responder: Responder | None = None) -> Any:
+        """One call.  Raises CallFailed where the candidate did not return."""
+        result = self.calls([call], responder)[0]
+        if isinstance(result, CallFailed):
+            raise result
+        return result
+
+    def vjp(
+        self, call: Call, wrt: Sequence[str | int], pick: Sequence[str | int], cotangent: wire.Array
+    ) -> list[wire.Array] | None:
+        """Gradients of the picked part of the result against a cotangent; None if nothing connects them."""
+        buffers: list[bytes] = []
+        header = {
+            "op": "vjp",
+            "call": self._encode_call(call, self.build(call.built), buffers),
+            "wrt": list(wrt),
+            "pick": list(pick),
+            "cotangent": wire.encode(cotangent, buffers),
+        }
+        answer, body = self._request(header, buffers, self._call_seconds)
+        self.log.append(Logged(call))
+        _raise(answer)
+        if not answer["connected"]:
+            return None
+        return [wire.decode(item, body) for item in answer["gradients"]]
+
+    def parameters(self, built: Built) -> list[dict[str, Any]]:
+        """Every floating-point array of an object: name, ``value`` (Array), ``trainable``, ``alias``."""
+        answer, body = self._request({"op": "parameters", "handle": self.build(built)}, [], self._call_seconds)
+        _raise(answer)
+        return [{**item, "value": wire.decode(item["value"], body)} for item in answer["parameters"]]
+
+    def load(self, built: Built, values: Mapping[str, Any]) -> None:
+        """Overwrite parameters by name (arrays of the same shapes)."""
+        buffers: list[bytes] = []
+        encoded = {name: wire.encode(value, buffers) for name, value in values.items()}
+        answer, _ = self._request({"op": "load", "handle": self.build(built), "values": encoded}, buffers, 60.0)
+        _raise(answer)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # helpers
+
+    def _reopen(self) -> None:
+        try:
+            self.open()
+        except OpenError as error:
+            raise WorkerLost(f"the worker could not be started again: {error}") from None
+
+    def _encode_call(self, call: Call, handle: int, buffers: list[bytes]) -> dict[str, Any]:
+        return {
+            "handle": handle,
+            "method": call.method,
+            "args": [wire.encode(a, buffers) for a in call.args],
+            "kwargs": {k: wire.encode(v, buffers) for k, v in call.kwargs.items()},
+            "train": call.train,
+            "return_inputs": call.return_inputs,
+        }
+
+    def _result(self, item: Mapping[str, Any], body: bytes) -> Any:
+        if "error" in item:
+            return CandidateError(describe_error(item["error"]), item["error"])
+        try:
+            result = wire.decode(item["result"], body)
+            if "inputs" in item:
+                return result, wire.decode(item["inputs"], body)
+            return result
+        except (wire.WireError, KeyError, TypeError, ValueError) as error:
+            return ProtocolError(f"the worker broke the protocol: {error}")
+
+    def _request(
+        self, header: dict[str, Any], buffers: list[bytes], timeout: float, responder: Responder | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        self._count += 1
+        header = {**header, "id": self._count}
+
+        def on_callback(callback: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], list[bytes]]:
+            assert responder is not None
+            out: list[bytes] = []
+            try:
+                args = [wire.decode(a, body) for a in callback["args"]]
+                kwargs = {k: wire.decode(v, body) for k, v in callback["kwargs"].items()}
+                value = responder(callback["name"], callback["method"], args, kwargs)
+            except Exception as error:
+                return {"error": f"{type(error).__name__}: {error}"}, []
+            return {"value": wire.encode(value, out)}, out
+
+        try:
+            return self._transport.request(header, buffers, timeout, on_callback if responder else None)
+        except CallFailed:
+            self._generation = -1
+            self._handles.clear()
+            raise
+
+
+def open_session(
+    target: Target,
+    *,
+    in_process: bool = False,
+    live: Mapping[str, Any] | None = None,
+    named: Sequence[str] = (),
+    transport: Transport | None = None,
+    **options: Any,
+) -> Session:
+    """A session on a target, not yet opened: in a worker process by default.
+
+    ``live`` (in the same process only) gives objects by name instead of a target to import.
+    """
+    if transport is None:
+        transport = InProcess(live) if in_process or live is not None else Subprocess()
+    if live is not None:
+        target = replace(target, wire={"kind": "live"})
+    return Session(target, transport, named=named, **options)
+
+
+def _raise(answer: Mapping[str, Any]) -> None:
+    if "error" in answer:
+        raise CandidateError(describe_error(answer["error"]), answer["error"])
+
+
+def describe_error(error: Mapping[str, Any]) -> str:
+    """``TypeError: … (submission.py, line 12: the code)``."""
+    message = str(error.get("message", "")).strip()
+    text = f"{error.get('type', 'Error')}: {message}" if message else str(error.get("type", "Error"))
+    if error.get("line"):
+        code = f": {error['code']}" if error.get("code") else ""
+        text += f" ({error.get('file')}, line {error['line']}{code})"
+    elif error.get("importing"):
+        text += f" (while importing {error['importing']})"
+    return text
+

@@ -1,0 +1,209 @@
+"""How frames travel between checker and candidate: through a worker process, or within this process.
+
+Both transports carry the same bytes, so that whatever is true of a candidate in one is true in the other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from . import wire
+from .errors import CallTimeout, ProtocolError, WorkerLost
+
+Callback = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], list[bytes]]]
+
+
+class Transport(Protocol):
+    """One request, one answer; callbacks in between are answered by ``on_callback``."""
+
+    generation: int
+
+    def request(
+        self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
+    ) -> tuple[dict[str, Any], bytes]: ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """The worker's operations in this very process: for a debugger, a notebook, and pytest by default."""
+
+    def __init__(self, live: Mapping[str, Any] | None = None) -> None:
+        from .worker import Worker
+
+        self.generation = 0
+        self._on_callback: Callback | None = None
+        self._worker = Worker(self._ask)
+        for name, value in (live or {}).items():
+            self._worker.provide(name, value)
+
+    def request(
+        self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
+    ) -> tuple[dict[str, Any], bytes]:
+        self._on_callback = on_callback
+        frame = wire.pack(header, buffers)
+        answer, answer_buffers = self._worker.handle(*_split(frame))
+        return _split(wire.pack(answer, answer_buffers))
+
+    def _ask(self, header: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
+        callback, body = _split(wire.pack(header, buffers))
+        if self._on_callback is None:
+            return {"error": "no one answers callbacks here"}, b""
+        answer, answer_buffers = self._on_callback(callback["callback"], body)
+        return _split(wire.pack(answer, answer_buffers))
+
+    def close(self) -> None:
+        pass
+
+
+def _split(frame: bytes) -> tuple[dict[str, Any], bytes]:
+    size = wire.PREFIX.size
+    header, body = wire.sizes(frame[:size])
+    return wire.unpack(frame[size : size + header]), frame[size + header : size + header + body]
+
+
+class Subprocess:
+    """A worker process on a socket pair, started on first use and again after it was lost.
+
+    ``generation`` grows with every start: handles of an earlier one are no longer valid.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(self) -> None:
+        """Start the worker without waiting for it, so that it imports while the checker does."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MPLBACKEND": "Agg",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "triu.conformance.candidates.worker", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            env=environment,
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._socket = ours
+        self.generation += 1
+
+    def request(
+        self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
+    ) -> tuple[dict[str, Any], bytes]:
+        self.start()
+        deadline = time.monotonic() + timeout
+        try:
+            self._send(wire.pack(header, buffers), deadline)
+            while True:
+                answer, body = self._receive(deadline)
+                if "callback" not in answer:
+                    if answer.get("id") != header.get("id"):
+                        raise wire.WireError("the answer is to another question")
+                    return answer, body
+                if on_callback is None:
+                    reply, reply_buffers = {"error": "no one answers callbacks here"}, []
+                else:
+                    reply, reply_buffers = on_callback(answer["callback"], body)
+                self._send(wire.pack(reply, reply_buffers), deadline)
+        except wire.WireError as error:
+            self.close()
+            raise ProtocolError(f"the worker broke the protocol: {error}") from None
+        except TimeoutError:
+            self.close()
+            raise CallTimeout(f"no answer within {timeout:g} s; the worker was stopped") from None
+        except (BrokenPipeError, ConnectionError, EOFError):
+            raise WorkerLost(self._obituary()) from None
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        assert self._socket is not None
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                self._wait(write=True, deadline=deadline)
+
+    def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
+        header, body = wire.sizes(self._exactly(wire.PREFIX.size, deadline))
+        return wire.unpack(self._exactly(header, deadline)), self._exactly(body, deadline)
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        assert self._socket is not None
+        data = bytearray(size)
+        view, filled = memoryview(data), 0
+        while filled < size:
+            try:
+                received = self._socket.recv_into(view[filled:])
+            except BlockingIOError:
+                self._wait(write=False, deadline=deadline)
+                continue
+            if not received:
+                raise EOFError
+            filled += received
+        return bytes(data)
+
+    def _wait(self, *, write: bool, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        readers, writers = ([], [self._socket]) if write else ([self._socket], [])
+        if not any(select.select(readers, writers, [], left)[:2]):
+            raise TimeoutError
+
+    def _obituary(self) -> str:
+        """How the worker ended, in words."""
+        process = self._process
+        code = None
+        if process is not None:
+            try:
+                code = process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                code = None
+        self.close()
+        if code is None:
+            return "the worker closed its connection"
+        if code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = str(-code)
+            return f"the worker was ended by signal {name}"
+        return f"the worker exited with status {code}"
+
+    def close(self) -> None:
+        """Stop the worker and everything it started."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                process.kill()
+            process.wait()
+
+

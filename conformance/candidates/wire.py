@@ -1,0 +1,202 @@
+"""The wire: length-prefixed frames of a JSON header and raw little-endian bytes.
+
+Only plain values and arrays cross: no pickle, no object of the candidate.  A frame is::
+
+    4 bytes  header length, big-endian
+    8 bytes  body length, big-endian
+    header   UTF-8 JSON; an array stands as {"$": "array", dtype, shape, at, container}
+    body     the arrays' bytes, one after another
+
+The worker imports this module too, so it depends on NumPy alone and finds torch only if it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+PREFIX = struct.Struct(">IQ")
+MAX_HEADER = 16 << 20
+MAX_BODY = 512 << 20
+MAX_DEPTH = 24
+MAX_TEXT = 4000
+DTYPES = frozenset(
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bfloat16".split()
+)
+
+
+class WireError(ValueError):
+    """Bytes that are no frame, or a value that may not cross."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array on its way: the values, their dtype by name, and what holds them on the candidate's side.
+
+    ``container`` is ``torch``, ``numpy`` or ``list``.  bfloat16 has no NumPy dtype: ``values`` is float32.
+    """
+
+    values: np.ndarray
+    dtype: str
+    container: str = "numpy"
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A value that does not cross: only the name of its type does."""
+
+    type: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A stand-in: an object on the candidate's side whose methods come back to the checker."""
+
+    name: str
+    methods: tuple[str, ...]
+
+
+def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
+    """A value as JSON, its arrays' bytes appended to ``buffers``.  Unknown types become opaque."""
+    if depth > MAX_DEPTH:
+        return {"$": "opaque", "type": "nested too deeply"}
+    if value is None or isinstance(value, bool | str):
+        return value[:MAX_TEXT] if isinstance(value, str) else value
+    if type(value) is int:
+        return value if abs(value) < 1 << 63 else {"$": "opaque", "type": "int beyond 64 bits"}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+    if isinstance(value, Array):
+        return _encode_array(value.values, value.dtype, value.container, buffers)
+    if isinstance(value, Remote):
+        return {"$": "remote", "name": value.name, "methods": list(value.methods)}
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _encode_tensor(value, torch, buffers)
+    if isinstance(value, np.ndarray | np.generic):
+        plain = np.asarray(value)
+        return _encode_array(plain, plain.dtype.name, "numpy", buffers)
+    if isinstance(value, tuple | list):
+        items = [encode(item, buffers, depth + 1) for item in value]
+        fields = getattr(value, "_fields", None)
+        if isinstance(value, tuple) and isinstance(fields, tuple):
+            return {"$": "dict", "items": [[str(name), item] for name, item in zip(fields, items, strict=False)]}
+        return {"$": "tuple" if isinstance(value, tuple) else "list", "items": items}
+    if isinstance(value, Mapping):
+        return {"$": "dict", "items": [[str(k), encode(v, buffers, depth + 1)] for k, v in value.items()]}
+    named = getattr(type(value), "__dataclass_fields__", None)
+    if isinstance(named, dict):
+        pairs = [[name, encode(getattr(value, name, None), buffers, depth + 1)] for name in named]
+        return {"$": "dict", "items": pairs}
+    return {"$": "opaque", "type": f"{type(value).__module__}.{type(value).__qualname__}"[:200]}
+
+
+def _encode_array(values: np.ndarray, dtype: str, container: str, buffers: list[bytes]) -> Any:
+    if dtype not in DTYPES:
+        return {"$": "opaque", "type": f"array of dtype {dtype}"}
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
+        raw = (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")).tobytes()
+    else:
+        raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+    at = sum(map(len, buffers))
+    buffers.append(raw)
+    return {"$": "array", "dtype": dtype, "shape": list(values.shape), "at": at, "container": container}
+
+
+def _encode_tensor(value: Any, torch: Any, buffers: list[bytes]) -> Any:
+    plain = torch.Tensor.detach(value).as_subclass(torch.Tensor)
+    if plain.layout is not torch.strided:
+        plain = plain.to_dense()
+    plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
+    dtype = str(plain.dtype).removeprefix("torch.")
+    if dtype == "bfloat16":
+        return _encode_array(plain.float().numpy(), dtype, "torch", buffers)
+    if dtype not in DTYPES:
+        return {"$": "opaque", "type": f"tensor of dtype {dtype}"}
+    return _encode_array(plain.numpy(), dtype, "torch", buffers)
+
+
+def decode(value: Any, body: bytes | memoryview, depth: int = 0) -> Any:
+    """The inverse of :func:`encode`; arrays arrive as :class:`Array` with memory of their own.
+
+    Raises:
+        WireError: sizes do not fit the body, a dtype is not on the list, or a tag is unknown.
+    """
+    if depth > MAX_DEPTH:
+        raise WireError("a value is nested too deeply")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if not isinstance(value, dict):
+        raise WireError(f"a value of type {type(value).__name__} may not cross")
+    tag = value.get("$")
+    if tag == "array":
+        return _decode_array(value, body)
+    if tag in ("tuple", "list"):
+        items = [decode(item, body, depth + 1) for item in value["items"]]
+        return tuple(items) if tag == "tuple" else items
+    if tag == "dict":
+        return {str(name): decode(item, body, depth + 1) for name, item in value["items"]}
+    if tag == "float":
+        return float(value["value"])
+    if tag == "opaque":
+        return Opaque(str(value.get("type"))[:200])
+    if tag == "remote":
+        return Remote(str(value["name"]), tuple(map(str, value["methods"])))
+    raise WireError(f"unknown tag {tag!r}")
+
+
+def _decode_array(value: Mapping[str, Any], body: bytes | memoryview) -> Array:
+    dtype, shape, at = value["dtype"], value["shape"], value["at"]
+    if dtype not in DTYPES:
+        raise WireError(f"dtype {dtype!r} may not cross")
+    if not (isinstance(shape, list) and len(shape) <= 16 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)):
+        raise WireError(f"shape {shape!r} is none")
+    stored = np.dtype("<u2") if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
+    count = math.prod(shape)
+    if type(at) is not int or at < 0 or at + count * stored.itemsize > len(body):
+        raise WireError("an array reaches beyond the frame")
+    values = np.frombuffer(body, stored, count, at).reshape(shape)
+    if dtype == "bfloat16":
+        values = (values.astype("<u4") << 16).view("<f4")
+    return Array(values.astype(values.dtype.newbyteorder("="), copy=True), dtype, str(value.get("container", "numpy")))
+
+
+def pack(header: Mapping[str, Any], buffers: list[bytes]) -> bytes:
+    """One frame.  ``header`` holds values that :func:`encode` made."""
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    return b"".join((PREFIX.pack(len(text), sum(map(len, buffers))), text, *buffers))
+
+
+def unpack(header: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(header)
+    except ValueError as error:
+        raise WireError(f"the header is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise WireError("the header is not an object")
+    return value
+
+
+def sizes(prefix: bytes) -> tuple[int, int]:
+    """Header and body length of a frame, checked against the caps."""
+    header, body = PREFIX.unpack(prefix)
+    if header > MAX_HEADER or body > MAX_BODY:
+        raise WireError(f"a frame of {header + body} bytes is larger than allowed")
+    return header, body
+
+
+def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame of a blocking stream, or None at its end."""
+    prefix = stream.read(PREFIX.size)
+    if len(prefix) < PREFIX.size:
+        return None
+    header, body = sizes(prefix)
+    return unpack(stream.read(header)), stream.read(body)
