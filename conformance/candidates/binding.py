@@ -1,0 +1,352 @@
+"""Matches what a candidate defines with the roles of a spec: by name, then by parameter names.
+
+Arguments are bound by parameter name, never by position alone.  Nothing here touches the candidate:
+it works on the description that the worker sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from ...spec import Argument, Convention, Role, Spec
+from .errors import ConventionError
+from .target import Declarations
+
+# Words around a name that say nothing about what it is: make_causal_mask_np is a causal_mask.
+AFFIXES = frozenset(
+    "build create make get gen generate compute construct calc calculate my our the simple basic naive custom own manual "
+    "fn func function np numpy torch pytorch pt impl implementation scratch v1 v2 v3 student ref vectorized vec new".split()
+)
+
+
+@lru_cache(maxsize=4096)
+def words(name: str) -> tuple[str, ...]:
+    """A name's words in lower case: ``BuildCausalMask`` and ``build_causal_mask`` alike."""
+    spaced = re.sub(r"([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])", r"\1\3_\2\4", name)
+    return tuple(part.lower() for part in re.split(r"[^A-Za-z0-9]+", spaced) if part)
+
+
+def plain(name: str) -> str:
+    """A name without case and separators."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@lru_cache(maxsize=4096)
+def core(name: str) -> str:
+    """The name without the words that say nothing, as long as something is left."""
+    parts = words(name)
+    left = [part for part in parts if part not in AFFIXES]
+    return "".join(left or parts)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Where an argument goes: the parameter's name, or its position if it is positional only."""
+
+    name: str
+    position: int | None = None
+    has_default: bool = False
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One object of the candidate in one role.
+
+    ``arguments`` and ``constructor`` map canonical names to the candidate's parameters.  ``problem`` is
+    set, and nothing else usable, where the signature does not fit the role.
+    """
+
+    role: Role
+    entry: Mapping[str, Any]
+    rank: int  # 0 declared, 1 by exact name, 2 by a name with words around it, 3 by signature
+    method: str = ""
+    arguments: Mapping[str, Parameter] = field(default_factory=dict)
+    constructor: Mapping[str, Parameter] = field(default_factory=dict)
+    conventions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.entry["name"])
+
+    @property
+    def path(self) -> str:
+        return str(self.entry["path"])
+
+    @property
+    def signature(self) -> str:
+        params = self.entry["params"]
+        if self.entry["kind"] != "function":
+            params = self.entry["methods"].get(self.method or "forward") or self.entry["methods"].get("__call__") or []
+        shown = ", ".join(_shown(p) for p in params or [])
+        if self.entry["kind"] == "class":
+            init = ", ".join(_shown(p) for p in self.entry.get("init") or [])
+            method = "" if self.method in ("", "__call__") else f".{self.method}"
+            return f"{self.name}({init}){method}({shown})"
+        return f"{self.name}({shown})"
+
+
+def _shown(parameter: Mapping[str, Any]) -> str:
+    if parameter["kind"] == "VAR_POSITIONAL":
+        return f"*{parameter['name']}"
+    if parameter["kind"] == "VAR_KEYWORD":
+        return f"**{parameter['name']}"
+    return f"{parameter['name']}={parameter['default']}" if parameter["has_default"] else str(parameter["name"])
+
+
+def name_rank(role: Role, name: str) -> int | None:
+    """How well an object's name fits a role: 1 exactly, 2 but for words around it, None not at all."""
+    last = name.rsplit(".", 1)[-1]
+    exact, cores = _names_of(role.names)
+    if plain(last) in exact:
+        return 1
+    return 2 if core(last) in cores else None
+
+
+@lru_cache(maxsize=256)
+def _names_of(names: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(map(plain, names)), frozenset(map(core, names))
+
+
+def bind(spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations, only: str = "") -> list[Binding]:
+    """All bindings of a candidate, usable or with a problem, in the order of the spec's roles.
+
+    Raises:
+        ConventionError: the declarations name a role, convention, value or object that does not exist.
+    """
+    _check_declarations(spec, entries, declared)
+    assigned = {name: role for role, names in declared.roles.items() for name in names}
+    found: list[Binding] = []
+    for entry in entries:
+        if only and entry["name"] != only:
+            continue
+        if entry["name"] in assigned:
+            found.append(bind_object(spec.roles[assigned[entry["name"]]], entry, declared, 0))
+            continue
+        if entry["named"] and not only and not entry["own"]:
+            continue
+        candidates = []
+        for role in spec.roles.values():
+            rank = name_rank(role, entry["name"])
+            if rank is not None:
+                candidates.append(bind_object(role, entry, declared, rank))
+        if not candidates and (only or entry["path"].startswith("live:")):
+            candidates = [b for r in spec.roles.values() if not (b := bind_object(r, entry, declared, 3)).problem]
+        if candidates:
+            found.append(max(candidates, key=_fit))
+    return _without_shadows(spec, found)
+
+
+def _fit(binding: Binding) -> tuple[bool, int, int, int]:
+    """Which of several roles an object fills: usable first, then the one that leaves least unexplained."""
+    unmatched = sum(a.name not in binding.arguments for a in binding.role.arguments if a.kind == "mask")
+    return (not binding.problem, len(binding.arguments), -unmatched, -binding.rank)
+
+
+def _without_shadows(spec: Spec, found: Sequence[Binding]) -> list[Binding]:
+    """In the order of the roles; an object that cannot be called is dropped if its name fitted loosely only
+    and another object fills the role."""
+    result = []
+    for role in spec.roles:
+        here = [b for b in found if b.role.id == role]
+        usable = [b for b in here if not b.problem]
+        result += usable + [b for b in here if b.problem and (b.rank <= 1 or not usable)]
+    return result
+
+
+def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, rank: int) -> Binding:
+    """Bind one object to one role."""
+    renamed = {**declared.arguments.get(role.id, {}), **declared.arguments.get(entry["name"], {})}
+
+    def failed(problem: str) -> Binding:
+        return Binding(role, entry, rank, problem=problem)
+
+    constructor: Mapping[str, Parameter] = {}
+    if entry["kind"] == "class":
+        init = entry.get("init")
+        if init is None:
+            return failed("Python cannot tell the parameters of its constructor")
+        matched = match(init, role.constructor, renamed)
+        if isinstance(matched, str):
+            return failed(f"its constructor {matched}")
+        constructor = matched
+        missing = [a.name for a in role.constructor if a.required and a.name not in matched]
+        if missing:
+            return failed(f"its constructor has no parameter for {_named(role.constructor, missing)}")
+    if entry["kind"] == "function":
+        if entry["params"] is None:
+            return failed("Python cannot tell its parameters")
+        arguments = _match_call(role, entry["params"], renamed)
+        if isinstance(arguments, str):
+            return failed(f"it {arguments}")
+        return _bound(role, entry, declared, rank, "", arguments, constructor)
+    problem = "it has no method to call"
+    methods = [m for m in dict.fromkeys(("forward", "__call__", *role.methods)) if m in entry["methods"]]
+    for method in methods:
+        parameters = entry["methods"][method]
+        if parameters is None:
+            continue
+        arguments = _match_call(role, parameters, renamed)
+        if not isinstance(arguments, str):
+            called = "" if method in ("forward", "__call__") and (entry["module_class"] or method == "__call__") else method
+            return _bound(role, entry, declared, rank, called, arguments, constructor)
+        problem = f"its {method} {arguments}"
+    return failed(problem)
+
+
+def _bound(
+    role: Role,
+    entry: Mapping[str, Any],
+    declared: Declarations,
+    rank: int,
+    method: str,
+    arguments: Mapping[str, Parameter],
+    constructor: Mapping[str, Parameter],
+) -> Binding:
+    conventions = {c.name: _convention(c, role, entry, arguments, declared) for c in role.conventions}
+    return Binding(role, entry, rank, method, arguments, constructor, conventions)
+
+
+def _match_call(
+    role: Role, parameters: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
+) -> dict[str, Parameter] | str:
+    matched = match(parameters, role.arguments, renamed)
+    if isinstance(matched, str):
+        return matched
+    missing = [
+        a.name for a in role.arguments if a.required and a.name not in matched and not (a.unless and a.unless in matched)
+    ]
+    if missing:
+        return f"has no parameter for {_named(role.arguments, missing)}"
+    return matched
+
+
+def _named(arguments: Sequence[Argument], missing: Iterable[str]) -> str:
+    known = {a.name: a for a in arguments}
+    return " and ".join(f"{name} (recognised: {', '.join(known[name].names[:6])}, …)" for name in missing)
+
+
+def match(
+    parameters: Sequence[Mapping[str, Any]], arguments: Sequence[Argument], renamed: Mapping[str, str]
+) -> dict[str, Parameter] | str:
+    """Canonical argument → parameter, or a sentence's end that says what does not fit."""
+    by_parameter = {parameter: name for name, parameter in renamed.items()}
+    matched: dict[str, Parameter] = {}
+    unknown: list[str] = []
+    left = []
+    for position, parameter in enumerate(parameters):
+        if parameter["kind"] in ("VAR_POSITIONAL", "VAR_KEYWORD"):
+            continue
+        place = Parameter(
+            parameter["name"], position if parameter["kind"] == "POSITIONAL_ONLY" else None, parameter["has_default"]
+        )
+        if parameter["name"] in by_parameter:
+            matched[by_parameter[parameter["name"]]] = place
+        else:
+            left.append((parameter, place))
+    # Twice, so that a spelling meant exactly (K beside k) wins over one that differs in case.
+    for exact in (True, False):
+        still = []
+        for parameter, place in left:
+            name = _argument_for(parameter["name"], arguments, matched, exact)
+            if name is None:
+                still.append((parameter, place))
+            else:
+                matched[name] = place
+        left = still
+    unknown = [parameter["name"] for parameter, _ in left if not parameter["has_default"]]
+    if unknown:
+        return f"needs {', '.join(map(repr, unknown))}, which is none of the role's arguments"
+    return matched
+
+
+def _argument_for(
+    name: str, arguments: Sequence[Argument], matched: Mapping[str, Parameter], exact: bool
+) -> str | None:
+    for argument in arguments:
+        if argument.name in matched:
+            continue
+        if exact and name in argument.names:
+            return argument.name
+        if not exact and plain(name) in frozenset(map(plain, argument.names)):
+            return argument.name
+    return None
+
+
+def _convention(
+    convention: Convention,
+    role: Role,
+    entry: Mapping[str, Any],
+    arguments: Mapping[str, Parameter],
+    declared: Declarations,
+) -> tuple[str, str]:
+    """The value of a convention before any probing, and where it comes from."""
+    for subject in (entry["name"], role.id):
+        value = declared.conventions.get(subject, {}).get(convention.name)
+        if value is not None:
+            return value, "declared"
+    names = [entry["name"].rsplit(".", 1)[-1], *(p.name for a, p in arguments.items() if _kind(role, a) == "mask")]
+    for name in names:
+        for value, known in convention.by_name.items():
+            exact, cores = _names_of(tuple(known))
+            if plain(name) in exact or core(name) in cores:
+                return value, "by name"
+    return convention.default, "by name" if convention.kind == "named" else "default"
+
+
+def _kind(role: Role, argument: str) -> str:
+    return next((a.kind for a in role.arguments if a.name == argument), "")
+
+
+def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations) -> None:
+    names = [e["name"] for e in entries]
+    source = declared.source
+
+    def unknown(what: str, found: str, known: Iterable[str]) -> ConventionError:
+        known = list(dict.fromkeys(known))
+        near = get_close_matches(found, known, 1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        return ConventionError(f"{source}: {what} {found!r} is not known{guess} (known: {', '.join(known) or 'none'})")
+
+    for role, objects in declared.roles.items():
+        if role not in spec.roles:
+            raise unknown("roles: role", role, spec.roles)
+        for name in objects:
+            if name not in names:
+                raise unknown(f"roles.{role}: object", name, names)
+    for group, table in (("conventions", declared.conventions), ("arguments", declared.arguments)):
+        for subject, values in table.items():
+            if subject in spec.roles:
+                roles = [spec.roles[subject]]
+            elif subject in names:
+                roles = [r for r in spec.roles.values() if name_rank(r, subject) or subject in declared.roles.get(r.id, ())]
+            else:
+                raise unknown(f"{group}: role or object", subject, [*spec.roles, *names])
+            for name, value in values.items():
+                if group == "arguments":
+                    known = [a.name for r in roles for a in (*r.arguments, *r.constructor)]
+                    if name not in known:
+                        raise unknown(f"arguments.{subject}: argument", name, known)
+                    continue
+                conventions = [c for r in roles if (c := r.convention(name)) is not None]
+                if not conventions:
+                    raise unknown(f"conventions.{subject}: convention", name, [c.name for r in roles for c in r.conventions])
+                if all(value not in c.values for c in conventions):
+                    raise unknown(f"conventions.{subject}.{name}: value", value, [v for c in conventions for v in c.values])
+
+
+def near_misses(spec: Spec, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Objects whose names resemble those of a role: what to say when nothing was found."""
+    known = {plain(name): (role.id, name) for role in spec.roles.values() for name in role.names}
+    lines = []
+    for entry in entries:
+        near = get_close_matches(core(entry["name"]), known, 1, 0.75)
+        if near:
+            role, name = known[near[0]]
+            lines.append(f"{entry['name']} looks like {name} (role {role})")
+    return lines
