@@ -1,0 +1,137 @@
+"""Subjects for masks: causal, prefix-LM and padding masks in every dtype, shape and polarity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..engine.cases import Case, Inputs
+from . import wire
+from .errors import CallFailed
+from .subject import Results, Subject, WrongResult, kind_of
+
+BLOCKED_BELOW = -9e3  # the weakest sentinel in use is -1e4
+ALLOWED_WITHIN = 100.0
+
+
+def as_array(raw: Any) -> tuple[np.ndarray, str, str] | None:
+    """An array, or nested lists of numbers: its values, dtype and container."""
+    if isinstance(raw, wire.Array):
+        return raw.values, raw.dtype, raw.container
+    if isinstance(raw, list | tuple) and raw:
+        try:
+            values = np.array(raw)
+        except ValueError:
+            return None
+        if values.dtype.kind in "bif" and values.ndim >= 1:
+            return values, values.dtype.name, "list"
+    return None
+
+
+def kind_of_mask(values: np.ndarray) -> str:
+    """``boolean``, ``zero_one`` (a number 0 or 1) or ``additive`` (added to the scores)."""
+    if values.dtype == bool:
+        return "boolean"
+    return "zero_one" if bool(np.isin(values, (0, 1)).all()) else "additive"
+
+
+def read_mask(values: np.ndarray, kind: str, polarity: str) -> np.ndarray:
+    """1 where the mask allows, 0 where it blocks, -1 where it does neither (NaN, or in between)."""
+    if kind == "additive":
+        with np.errstate(invalid="ignore"):
+            numbers = values.astype(np.float64)
+            allowed, blocked = np.abs(numbers) <= ALLOWED_WITHIN, numbers <= BLOCKED_BELOW
+        return np.where(blocked, 0, np.where(allowed, 1, -1))
+    if kind == "zero_one" and values.dtype != bool and not np.isin(values, (0, 1)).all():
+        return np.where(np.isin(values, (0, 1)), (values == 1) == (polarity == "allow"), -1)
+    truth = values.astype(bool)
+    return (truth if polarity == "allow" else ~truth).astype(np.int64)
+
+
+class MaskSubject(Subject):
+    """A function that returns a mask.  ``allowed`` is 1, 0 or -1 (neither); ``raw`` is what came back."""
+
+    probe_case: Case
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.kind = ""
+        self.dtype = ""
+        self.container = self.framework
+
+    def probe(self) -> None:
+        for values in self.probe_inputs():
+            try:
+                raw = self.raw(values)
+            except CallFailed:
+                continue
+            self.kind = kind_of_mask(raw["raw"])
+            self.dtype, self.container = raw["dtype"], raw["container"]
+            self.probed("form", {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[self.kind] + f", {self.dtype}")
+            shape = raw["given_shape"]
+            self.probed("shape", str(shape).replace("'", ""))
+            if self.kind == "additive" and "polarity" in self.conventions:
+                self.conventions["polarity"] = ("additive", "probed")
+            return
+
+    def probe_inputs(self) -> list[Inputs]:
+        cases = [Case.of({"T": 5, "k": 2, "seed": 0}), Case.of({"T": 3, "k": 1, "seed": 0})]
+        return [Inputs(case, {"T": case["T"], "k": case["k"]}) for case in cases]
+
+    def has(self, need: str) -> bool:
+        return self.container == "torch" if need == "torch" else super().has(need)
+
+    def run(self, inputs: Inputs) -> Results:
+        raw = self.raw(inputs)
+        values = self.squeeze(raw["raw"], inputs)
+        kind = self.kind or kind_of_mask(values)
+        if kind == "zero_one" and not np.isin(values, (0, 1)).all():
+            kind = "additive"
+        return {**raw, "raw": values, "allowed": read_mask(values, kind, self.convention("polarity")), "kind": kind}
+
+    def raw(self, inputs: Inputs) -> Results:
+        given = {n: self.plain_argument(inputs[n]) for n in self.binding.arguments if n in inputs}
+        for name in [n for n in given if self._optional_constant(n)]:
+            del given[name]
+        answer = self.send([self.make_call(inputs.case, given)])[0]
+        array = as_array(answer)
+        if array is None:
+            raise WrongResult(f"it returned {kind_of(answer)}; a mask is an array of booleans or numbers")
+        values, dtype, container = array
+        return {"raw": values, "dtype": dtype, "container": container, "given_shape": values.shape}
+
+    def _optional_constant(self, name: str) -> bool:
+        argument = next(a for a in self.role.arguments if a.name == name)
+        return argument.only_if_required and self.binding.arguments[name].has_default
+
+    def squeeze(self, values: np.ndarray, inputs: Inputs) -> np.ndarray:
+        """Without the axes of length 1 that are there for broadcasting."""
+        while values.ndim > 2 and values.shape[0] == 1:
+            values = values[0]
+        while values.ndim > 2 and values.shape[-1] == 1:
+            values = values[..., 0]
+        return values
+
+
+class PaddingMaskSubject(MaskSubject):
+    """A mask over a batch of padded sequences, from lengths or from token ids."""
+
+    def probe(self) -> None:
+        if "pad_id" not in self.binding.arguments and "lengths" not in self.binding.arguments:
+            self.limits["pad_id"] = (0,)  # no padding id is passed, so it is the usual one
+        super().probe()
+
+    def probe_inputs(self) -> list[Inputs]:
+        case = Case.of({"B": 2, "S": 4, "pad_id": 0, "front": False, "seed": 0})
+        values = {"lengths": np.array([2, 4]), "ids": np.array([[7, 3, 0, 0], [7, 3, 5, 2]]), "S": 4, "pad_id": 0}
+        return [Inputs(case, values)]
+
+    def squeeze(self, values: np.ndarray, inputs: Inputs) -> np.ndarray:
+        axes = tuple(axis for axis in range(1, values.ndim - 1) if values.shape[axis] == 1)
+        values = values.squeeze(axes) if axes else values
+        while values.ndim > 2 and values.shape[-1] == 1:
+            values = values[..., 0]
+        if values.ndim == 3 and values.shape[1] == values.shape[2] and (values == values[:, :1]).all():
+            values = values[:, 0]  # (B, S, S) with equal rows: for self-attention over the same sequence
+        return values

@@ -1,0 +1,195 @@
+"""A subject: one bound object, called with canonical inputs and answering with canonical results.
+
+Canonical inputs are plain arrays, with masks as booleans (True = allowed).  A subject knows the
+candidate's conventions (probed, by name, or declared) and translates both ways; properties never see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...spec import Argument, BoundObject
+from ..engine.cases import Inputs
+from . import wire
+from .binding import Binding, Parameter
+from .errors import CallFailed
+from .session import Built, Call, Session
+
+Results = dict[str, Any]
+
+
+class WrongResult(CallFailed):
+    """The candidate returned something that is not what the role returns."""
+
+    kind = "result"
+
+
+class Subject:
+    """The base: builds, calls and remembers.  Subclasses know the conventions of their role."""
+
+    def __init__(self, session: Session, binding: Binding) -> None:
+        self.session = session
+        self.binding = binding
+        self.role = binding.role
+        self.conventions: dict[str, tuple[str, str]] = dict(binding.conventions)
+        self.limits: dict[str, tuple[Any, ...]] = {}
+        self.framework = (binding.entry["frameworks"] or [self._default_framework()])[0]
+        self.problem = binding.problem
+        self.remembered: dict[tuple[Any, ...], Results | CallFailed] = {}
+        self.last_calls: tuple[Call, ...] = ()
+
+    # what the engine asks
+
+    def probe(self) -> None:
+        """Find out the conventions that are probed.  A failure to do so sets ``problem``."""
+
+    def has(self, need: str) -> bool:
+        """Whether the candidate offers what a claim needs (``mask``, ``gradient``, ``argument x`` …)."""
+        if need.startswith("argument "):
+            return need.removeprefix("argument ") in self.binding.arguments
+        if need.startswith("flag "):
+            return need.removeprefix("flag ") in self.binding.arguments
+        return {
+            "batches": True,
+            "mask": any(a.kind == "mask" and a.name in self.binding.arguments for a in self.role.arguments),
+            "no mask": True,
+            "weights": True,
+            "gradient": self.framework == "torch",
+            "torch": self.framework == "torch",
+            "constructor": self.binding.entry["kind"] == "class",
+        }[need]
+
+    def call(self, inputs: Inputs, fresh: bool = False) -> Results:
+        """Canonical results for canonical inputs, remembered unless ``fresh``.
+
+        Raises:
+            CallFailed: the candidate raised, took too long, or returned the wrong kind of thing.
+            OutOfDomain: the candidate does not take such inputs.
+        """
+        key = inputs.key
+        known = None if fresh else self.remembered.get(key)
+        if known is None:
+            try:
+                known = self.run(inputs)
+            except CallFailed as error:
+                known = error
+            if len(self.remembered) > 20000:
+                self.remembered.clear()
+            self.remembered[key] = known
+        if isinstance(known, CallFailed):
+            raise known
+        return known
+
+    def run(self, inputs: Inputs) -> Results:
+        """One call or several, without memory.  The default suits functions of sizes and plain arrays."""
+        values = {name: self.plain_argument(inputs[name]) for name in self.binding.arguments if name in inputs}
+        raw = self.send([self.make_call(inputs.case, values)])[0]
+        names = [result.name for result in self.role.results]
+        items = list(raw.values()) if isinstance(raw, dict) else raw if isinstance(raw, tuple | list) else [raw]
+        if raw is None or not items or not isinstance(items[0], wire.Array):
+            raise WrongResult(f"it returned {kind_of(raw)}; expected an array")
+        return {n: item.values for n, item in zip(names, items, strict=False) if isinstance(item, wire.Array)}
+
+    def bound_object(self) -> BoundObject:
+        """What was found, for the report."""
+        return BoundObject(
+            role=self.role.id,
+            object=self.binding.name,
+            signature=self.binding.signature,
+            arguments={name: place.name for name, place in self.binding.arguments.items()},
+            conventions=dict(self.conventions),
+            judged=not self.problem,
+            problem=self.problem,
+        )
+
+    def with_convention(self, name: str, value: str) -> Subject:
+        """The same object under another convention, to see whether it would fit."""
+        other = type(self)(self.session, self.binding)
+        other.__dict__.update({**self.__dict__, "remembered": {}, "conventions": dict(self.conventions)})
+        other.conventions[name] = (value, "tried")
+        return other
+
+    # what subclasses use
+
+    def convention(self, name: str) -> str:
+        return self.conventions[name][0] if name in self.conventions else ""
+
+    def probed(self, name: str, value: str) -> None:
+        """Record a probed convention, unless it was declared."""
+        if self.conventions.get(name, ("", ""))[1] != "declared":
+            self.conventions[name] = (value, "probed")
+
+    def plain_argument(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return wire.Array(value, value.dtype.name, self.framework)
+        return value
+
+    def array(self, values: np.ndarray, dtype: str | None = None) -> wire.Array:
+        return wire.Array(values, dtype or values.dtype.name, self.framework)
+
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        """Results of several calls in one frame; the first failure is raised."""
+        self.last_calls = tuple(calls)
+        results = self.session.calls(calls)
+        for result in results:
+            if isinstance(result, CallFailed):
+                raise result
+        return results
+
+    def built(self, case: Mapping[str, Any], double: bool = False) -> Built:
+        """The object for a case; a class is constructed with the case's sizes."""
+        if self.binding.entry["kind"] != "class":
+            return Built(self.binding.path, double=double)
+        given: dict[str, Any] = {}
+        for argument in self.role.constructor:
+            place = self.binding.constructor.get(argument.name)
+            if place is not None and not (argument.only_if_required and place.has_default):
+                given[argument.name] = self._constant(argument, case)
+        args, kwargs = arrange(self.binding.constructor, given)
+        return Built(self.binding.path, args, kwargs, double)
+
+    def make_call(self, case: Mapping[str, Any], values: Mapping[str, Any], double: bool = False, **options: Any) -> Call:
+        """A call with canonical values put where the candidate's parameters are.
+
+        Required parameters that have no value get the role's constant for them, or None.
+        """
+        given = dict(values)
+        for argument in self.role.arguments:
+            place = self.binding.arguments.get(argument.name)
+            if place is not None and argument.name not in given and not place.has_default:
+                given[argument.name] = self._constant(argument, case)
+        args, kwargs = arrange(self.binding.arguments, given)
+        return Call(self.built(case, double), self.binding.method, args, kwargs, **options)
+
+    def _constant(self, argument: Argument, case: Mapping[str, Any]) -> Any:
+        if argument.value is None:
+            return None
+        value = argument.value(case)
+        if argument.kind == "size":
+            return int(value)
+        return bool(value) if argument.kind == "flag" else value
+
+    def _default_framework(self) -> str:
+        return "torch" if "torch" in self.session.description.get("versions", {}) else "numpy"
+
+
+def arrange(places: Mapping[str, Parameter], values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional-only parameters by position, all others by keyword."""
+    positional = sorted((p.position, name) for name, p in places.items() if p.position is not None and name in values)
+    args = tuple(values[name] for _, name in positional)
+    kwargs = {places[name].name: value for name, value in values.items() if places[name].position is None}
+    return args, kwargs
+
+
+def kind_of(value: Any) -> str:
+    """What came back, in words."""
+    if isinstance(value, wire.Array):
+        return f"an array of shape {value.values.shape}"
+    if isinstance(value, wire.Opaque):
+        return f"an object of type {value.type}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,1 @@
+"""Draws cases, calls the candidate, applies properties, and comes to verdicts."""

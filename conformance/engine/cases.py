@@ -1,0 +1,204 @@
+"""Cases and their arrays.
+
+Hypothesis draws a case: a few small numbers, words for mask and regime, and a seed.  NumPy makes the
+arrays from it, several attention instances to a case, on a grid of one decimal so that they can be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...spec import Role, parse_shape
+from ..candidates.errors import TriuError
+
+
+class OutOfDomain(TriuError):
+    """The candidate does not claim to take such a case; it is skipped and counts for nothing."""
+
+
+@dataclass(frozen=True)
+class Case(Mapping[str, Any]):
+    """One drawn case: its dimensions by name, and ``seed`` for the arrays."""
+
+    items_: tuple[tuple[str, Any], ...]
+
+    def __getitem__(self, name: str) -> Any:
+        for key, value in self.items_:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Case:
+        return cls(tuple(values.items()))
+
+    def replaced(self, **changes: Any) -> Case:
+        return Case.of({**dict(self.items_), **changes})
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator that depends on the case alone."""
+        text = repr(sorted((k, v) for k, v in self.items_))
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+
+@dataclass(frozen=True)
+class Inputs(Mapping[str, Any]):
+    """Canonical inputs of a role: arrays, sizes, and masks as booleans with True = allowed."""
+
+    case: Case
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def replaced(self, **changes: Any) -> Inputs:
+        return Inputs(self.case, {**self.values, **changes})
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal inputs: what results are remembered by."""
+        parts: list[Any] = [self.case.items_]
+        for name, value in self.values.items():
+            if isinstance(value, np.ndarray):
+                parts.append((name, value.shape, value.dtype.str, value.tobytes()))
+            else:
+                parts.append((name, value))
+        return tuple(parts)
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.2) -> np.ndarray:
+    """Standard deviation about ``scale``, one decimal."""
+    return np.round(rng.normal(0.0, scale, shape), 1) + 0.0
+
+
+def build_inputs(role: Role, case: Case) -> Inputs:
+    """The canonical inputs of a role for one case.
+
+    Arrays have the shapes of the role's arguments; a mask has (N, T, S) with True = allowed, or is None.
+    """
+    rng = case.rng
+    values: dict[str, Any] = {}
+    for argument in role.arguments:
+        if argument.kind == "array" and argument.shape:
+            shape = tuple(int(axis(case)) for axis in parse_shape(argument.shape))
+            values[argument.name] = normal(rng, shape)
+        elif argument.kind == "size" and (argument.name in case or argument.value is not None):
+            values[argument.name] = int(argument.value(case) if argument.value is not None else case[argument.name])
+        elif argument.kind == "lengths":
+            values[argument.name] = lengths(rng, case["B"], case["S"])
+        elif argument.kind == "ids" and "pad_id" in case:
+            values[argument.name] = padded_ids(values["lengths"], case)
+        elif argument.kind == "scalar" and argument.name in case:
+            values[argument.name] = case[argument.name]
+    masks = [argument for argument in role.arguments if argument.kind == "mask"]
+    if "mask" in case and (masks or "query" in values):
+        values["mask"] = allowed_pattern(rng, case)
+    if "regime" in case and {"query", "key", "value"} <= values.keys():
+        values = apply_regime(values, case, rng)
+    dtype = case.get("dtype")
+    if dtype is not None:
+        values = {k: as_dtype(v, dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v for k, v in values.items()}
+    return Inputs(case, values)
+
+
+def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Values rounded to a dtype; bfloat16 is kept in float32."""
+    if dtype == "bfloat16":
+        bits = values.astype("<f4").view("<u4")
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view("<f4")
+    return values.astype(dtype)
+
+
+def lengths(rng: np.random.Generator, B: int, S: int) -> np.ndarray:
+    """A length from 1 to S per row; one of them is S, the others are shorter where they can be."""
+    result = rng.integers(1, max(2, S), size=B)
+    result[int(rng.integers(B))] = S
+    return result.astype(np.int64)
+
+
+def padded_ids(real: np.ndarray, case: Case) -> np.ndarray:
+    """(B, S) token ids; padding at the end, or at the front.  Real tokens avoid the padding id and use 0."""
+    B, S, pad = case["B"], case["S"], case["pad_id"]
+    tokens = [t for t in (7, 3, 0, 5, 2, 8, 4, 1, 6, 9) if t != pad]
+    ids = np.full((B, S), pad, dtype=np.int64)
+    for b, n in enumerate(real):
+        row = [tokens[(b + j) % len(tokens)] for j in range(int(n))]
+        start = S - int(n) if case.get("front") else 0
+        ids[b, start : start + int(n)] = row
+    return ids
+
+
+def allowed_pattern(rng: np.random.Generator, case: Case) -> np.ndarray | None:
+    """(N, T, S) bool, True = allowed, with at least one allowed key in every row; None for no mask."""
+    kind, B, h, T = case["mask"], case.get("B", 1), case.get("h", 1), case["T"]
+    S = case.get("S", T)
+    if kind == "none":
+        return None
+    rows = B if case.get("mask_rows") == "own" else 1
+    pattern = np.zeros((rows, T, S), dtype=bool)
+    for b in range(rows):
+        if kind == "causal":
+            pattern[b] = np.tri(T, S, dtype=bool)
+        elif kind == "padding":
+            n = int(rng.integers(1, max(2, S)))
+            columns = np.arange(S) < n
+            pattern[b] = columns[::-1] if rng.integers(3) == 0 else columns
+        elif kind == "random":
+            pattern[b] = rng.random((T, S)) < 0.6
+            pattern[b, np.arange(T), rng.integers(S, size=T)] = True
+        else:
+            raise ValueError(f"unknown mask {kind!r}")
+    full = np.repeat(pattern, B, axis=0) if rows == 1 else pattern
+    return np.repeat(full, h, axis=0) if h > 1 and case.get("layout") != "block" else full
+
+
+REGIMES = ("ordinary", "ties", "equal keys", "peaked", "shifted", "negative", "huge", "blocked leads", "offset values")
+
+
+def apply_regime(values: dict[str, Any], case: Case, rng: np.random.Generator) -> dict[str, Any]:
+    """Change queries, keys and values so that a rare situation becomes a common one."""
+    regime = case["regime"]
+    query, key, value = (values[name].copy() for name in ("query", "key", "value"))
+    S, d = key.shape[1], key.shape[2]
+    if regime == "ties":
+        key[:, 1::2] = key[:, 0 : S - S % 2 : 2]
+    elif regime == "equal keys":
+        key[:] = key[:, :1]
+    elif regime == "peaked":
+        query = np.round(query * 4, 1)
+    elif regime == "shifted":
+        key = key + 2.0
+    elif regime == "negative":
+        query, key = np.abs(query) + 1.0, -(np.abs(key) + 1.0)
+        weakest = np.max(query @ key.swapaxes(1, 2)) / np.sqrt(d)
+        key = np.round(key * max(1.0, 6.0 / abs(weakest)), 1)
+    elif regime == "huge":
+        top = np.max(np.abs(query @ key.swapaxes(1, 2))) / np.sqrt(d)
+        query = query * np.ceil(1e4 / max(top, 1e-3)) if top > 0 else query + 1e4
+    elif regime == "blocked leads":
+        query[:], key[:] = 0.0, 0.0
+        query[..., 0] = 1.0
+        key[..., 0] = np.round(150.0 * np.arange(S) * np.sqrt(d), 1)
+    elif regime == "offset values":
+        value = value + 10.0
+    elif regime != "ordinary":
+        raise ValueError(f"unknown regime {regime!r}")
+    return {**values, "query": query, "key": key, "value": value}

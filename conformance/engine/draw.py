@@ -1,0 +1,140 @@
+"""Draws streams of cases with Hypothesis, and lets it find the smallest case that still fails.
+
+A stream depends on the domain, the number of examples and the seed alone, so that claims with the same
+domain see the same cases and share the candidate's answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from random import Random
+from typing import Any
+
+from hypothesis import Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample, Unsatisfiable
+
+from ...spec import Formula
+from .cases import Case
+
+SHRINK_CALLS = 300
+EXHAUSTIVE = 80
+_streams: dict[tuple[Any, ...], tuple[Case, ...]] = {}
+
+Choices = Mapping[str, tuple[Any, ...]]
+
+
+def _random(seed: int, *parts: object) -> Random:
+    digest = hashlib.sha256(repr((seed, *parts)).encode()).digest()
+    return Random(int.from_bytes(digest[:8], "big"))
+
+
+def strategy(choices: Choices, requires: Sequence[Formula]) -> st.SearchStrategy[Case]:
+    """Cases of a domain: every dimension from its choices, smallest first, and a seed."""
+    parts = {name: st.sampled_from(values) for name, values in choices.items()}
+    drawn = st.fixed_dictionaries({**parts, "seed": st.integers(0, 9999)}).map(Case.of)
+    return drawn.filter(lambda case: all(formula(case) for formula in requires)) if requires else drawn
+
+
+def is_enumerable(choices: Choices) -> bool:
+    """At most one dimension with more than one value, and few of them: every value is tried."""
+    wide = [values for values in choices.values() if len(values) > 1]
+    return len(wide) <= 1 and all(len(values) <= EXHAUSTIVE for values in wide)
+
+
+def stream(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
+    """The cases to try: all of them for a small domain, otherwise ``examples`` drawn ones."""
+    key = (repr(sorted(choices.items())), tuple(f.text for f in requires), examples, seed)
+    cached = _streams.get(key)
+    if cached is None:
+        if len(_streams) > 2000:
+            _streams.clear()
+        cached = _streams[key] = _draw(choices, requires, examples, seed)
+    return cached
+
+
+def _draw(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
+    if is_enumerable(choices):
+        every = (
+            Case.of({**dict(zip(choices, values, strict=True)), "seed": seed % 9999})
+            for values in product(*choices.values())
+        )
+        return tuple(case for case in every if all(formula(case) for formula in requires))
+    found: dict[Case, None] = {}
+
+    def collect(case: Case) -> bool:
+        found[case] = None
+        return False
+
+    _search(strategy(choices, requires), collect, examples, _random(seed, repr(sorted(choices.items()))), shrink=False)
+    return tuple(found)
+
+
+def seek(
+    choices: Choices, requires: Sequence[Formula], wanted: Formula, examples: int, seed: int, tries: int = 1
+) -> tuple[Case, ...]:
+    """A few cases that show a piece of evidence which the stream happened to miss."""
+    found: dict[Case, None] = {}
+
+    def collect(case: Case) -> bool:
+        if wanted(case):
+            found[case] = None
+        return len(found) >= tries
+
+    random = _random(seed, wanted.text, repr(sorted(choices.items())))
+    _search(strategy(choices, requires), collect, examples, random, shrink=False)
+    return tuple(found)
+
+
+def reachable(choices: Choices, requires: Sequence[Formula], wanted: Formula) -> bool:
+    """Whether any case of the domain shows the evidence at all."""
+    names = sorted({*wanted.names, *(n for f in requires for n in f.names)} & choices.keys())
+    rest = {name: values[0] for name, values in choices.items()}
+    space = product(*(choices[name] for name in names))
+    for values in space:
+        case = {**rest, **dict(zip(names, values, strict=True)), "seed": 0}
+        if wanted(case) and all(formula(case) for formula in requires):
+            return True
+    return False
+
+
+def smallest(
+    choices: Choices, requires: Sequence[Formula], failing: Case, fails: Callable[[Case], bool], seed: int
+) -> Case:
+    """The smallest case that fails in the same way, as far as a bounded search finds it."""
+    if len(choices) == 1 and is_enumerable(choices):
+        return failing
+    best = [failing]
+    calls = 0
+    order = {name: {value: n for n, value in enumerate(values)} for name, values in choices.items()}
+
+    def size(case: Case) -> tuple[int, ...]:
+        return (sum(order[name].get(case[name], 0) for name in choices), case["seed"])
+
+    def condition(case: Case) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls > SHRINK_CALLS:
+            return False
+        if not fails(case):
+            return False
+        if size(case) < size(best[0]):
+            best[0] = case
+        return True
+
+    narrowed = {name: values[: order[name][failing[name]] + 1] for name, values in choices.items()}
+    _search(strategy(narrowed, requires), condition, 60, _random(seed, "shrink", failing.items_), shrink=True)
+    return best[0]
+
+
+def _search(
+    cases: st.SearchStrategy[Case], condition: Callable[[Case], bool], examples: int, random: Random, *, shrink: bool
+) -> None:
+    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
+    options = settings(max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False)
+    try:
+        find(cases, condition, settings=options, random=random)
+    except (NoSuchExample, Unsatisfiable):
+        pass
