@@ -1,0 +1,199 @@
+"""The subject for positional encodings: functions and modules that add, return a table, or take ids."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ..engine.cases import Case, Inputs, normal
+from . import wire
+from .errors import CallFailed
+from .masks import as_array
+from .session import Call
+from .subject import Results, Subject, WrongResult, kind_of
+
+_BATCH = r"(?:n_?batch|batch(?:_?size)?|bs|bsz|B|N)"
+_LENGTH = r"(?:seq(?:uence)?(?:[_ ]?len(?:gth)?)?|T|L|S|len(?:gth)?|max_?len|time|n_?tokens)"
+BATCH_FIRST = re.compile(rf"[\[(`]\s*{_BATCH}\s*,\s*{_LENGTH}\b")
+SEQUENCE_FIRST = re.compile(rf"[\[(`]\s*{_LENGTH}\s*,\s*{_BATCH}\b")
+
+
+class PositionSubject(Subject):
+    """Results: ``table`` (T, d) as the first batch row shows it, ``rows`` (B, T, d), ``output`` as returned."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.form = "table"  # adds, table, ids, row
+        self.axes = "btd"  # btd, tbd, td
+        self.scale = "1"
+        self.by_size = "x" not in self.binding.arguments
+
+    def has(self, need: str) -> bool:
+        if need == "argument x":
+            return not self.by_size and self.form == "adds"
+        if need == "constructor":
+            return self.binding.entry["kind"] == "class"
+        return super().has(need)
+
+    def probe(self) -> None:
+        case = Case.of({"T": 3, "d": 8, "B": 2, "max_len": 64, "seed": 3})
+        if not self.binding.constructor.get("max_len"):
+            self.limits["max_len"] = (64,)
+        problems: list[str] = []
+        if self.by_size:
+            self._probe_function(case, problems)
+        elif not self._probe_adding(case, problems) and not self._probe_ids(case, problems):
+            self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
+            return
+        what = {"adds": "adds to the embedding", "table": "returns a table", "ids": "takes ids", "row": "one position a call"}
+        self.probed("form", what[self.form])
+        if self.form == "adds":
+            layout = {"btd": "(B, T, d)", "tbd": "(T, B, d)", "td": "(T, d)"}[self.axes]
+            self.probed("layout", layout)
+            self.probed("embedding_scale", self.scale)
+            if self.axes == "td":
+                self.limits["B"] = (1,)
+        else:
+            self.limits["B"] = (1,)
+
+    def _probe_function(self, case: Case, problems: list[str]) -> None:
+        try:
+            raw = self._raw(case, {"T": case["T"], "d": case["d"]})
+        except CallFailed as error:
+            problems.append(str(error))
+            return
+        array = as_array(raw)
+        if array is not None and array[0].shape == (case["d"],):
+            self.form = "row"
+
+    def _probe_adding(self, case: Case, problems: list[str]) -> bool:
+        for framework in dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework()]):
+            self.framework = framework
+            for shape in ((2, 3, 8), (3, 3, 8), (3, 8)):
+                x = normal(case.rng, shape).astype(np.float32)
+                try:
+                    still = self._values(self._raw(case, {"x": self.array(np.zeros_like(x)), "T": 3, "d": 8}))
+                    moved = self._values(self._raw(case, {"x": self.array(x), "T": 3, "d": 8}))
+                except CallFailed as error:
+                    problems.append(str(error))
+                    continue
+                self._understand(x, still, moved)
+                return True
+        return False
+
+    def _understand(self, x: np.ndarray, still: np.ndarray, moved: np.ndarray) -> None:
+        """From the answers to zeros and to ``x``: adds or returns a table, which axes, which scale."""
+        self.form = "adds"
+        if still.shape == moved.shape and np.allclose(still, moved, atol=1e-6) and still.shape[-1] == x.shape[-1]:
+            self.form = "table"
+            return
+        if still.shape == x.shape == moved.shape:
+            factor = moved - still
+            for scale, value in (("1", 1.0), ("sqrt(d)", np.sqrt(x.shape[-1]))):
+                if np.allclose(factor, x * value, atol=1e-4):
+                    self.scale = scale
+        if x.ndim == 2:
+            self.axes = "td"
+        elif x.shape[0] != x.shape[1] and still.shape == x.shape:
+            along_batch = np.abs(still - still[:1]).max() > 1e-6
+            along_sequence = np.abs(still - still[:, :1]).max() > 1e-6
+            words = str(self.binding.entry.get("doc", ""))
+            says_batch_first = bool(BATCH_FIRST.search(words)) and not SEQUENCE_FIRST.search(words)
+            if along_batch and not along_sequence and not says_batch_first:
+                self.axes = "tbd"
+
+    def _probe_ids(self, case: Case, problems: list[str]) -> bool:
+        for shape in ((2, 3), (3,)):
+            ids = np.broadcast_to(np.arange(3), shape).astype(np.int64).copy()
+            try:
+                values = self._values(self._raw(case, {"x": self.array(ids), "T": 3, "d": 8}))
+            except CallFailed as error:
+                problems.append(str(error))
+                continue
+            if values.shape[-2:] == (3, 8):
+                self.form, self.axes = "ids", "btd" if len(shape) == 2 else "td"
+                return True
+        return False
+
+    # calling
+
+    def run(self, inputs: Inputs) -> Results:
+        case, T, d = inputs.case, inputs.case["T"], inputs.case["d"]
+        if self.form == "row":
+            calls = [self._call(case, {"T": pos, "d": d}) for pos in range(T)]
+            rows = [self._values(raw) for raw in self.send(calls)]
+            return {"table": self._interleaved(np.stack(rows)), "dtype": rows[0].dtype.name}
+        if self.by_size or self.form == "table":
+            given = {"T": T, "d": d}
+            if not self.by_size:
+                given["x"] = self.array(np.zeros((2, T, d), dtype=np.float32))
+            values = self._values(self._raw(case, given))
+            while values.ndim > 2 and values.shape[0] == 1:
+                values = values[0]
+            while values.ndim > 2 and values.shape[1] == 1:
+                values = values[:, 0]
+            if values.ndim == 3 and not self.by_size and len(values) == 2 and np.allclose(values[0], values[1]):
+                values = values[0]
+            return {"table": self._interleaved(values), "dtype": values.dtype.name}
+        if self.form == "ids":
+            ids = np.arange(T, dtype=np.int64)
+            shaped = ids if self.axes == "td" else np.repeat(ids[None], 2, axis=0)
+            values = self._values(self._raw(case, {"x": self.array(shaped), "T": T, "d": d}))
+            return {"table": self._interleaved(values.reshape((-1, *values.shape[-2:]))[0]), "dtype": values.dtype.name}
+        x = inputs.get("x")
+        if x is None or "x_is_zero" in inputs:
+            x = np.zeros((case["B"], T, d))
+        values = self._values(self._raw(case, {"x": self.array(self._turn(x.astype(np.float32))), "T": T, "d": d}))
+        rows = self._turn(values) if values.ndim == (2 if self.axes == "td" else 3) else values
+        if rows.ndim == 3:
+            rows = self._interleaved(rows)
+        scaled = x * (np.sqrt(d) if self.scale == "sqrt(d)" else 1.0)
+        result: Results = {"output": rows, "dtype": values.dtype.name, "scale": self.scale}
+        if rows.ndim == 3 and rows.shape == x.shape:
+            result["rows"] = rows - scaled
+            result["table"] = result["rows"][0]
+        else:
+            result["table"] = rows[0] if rows.ndim == 3 and len(rows) == 1 else rows
+        return result
+
+    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
+        x = self._turn(inputs["x"].astype(np.float32))
+        call = self._call(inputs.case, {"x": self.array(x), "T": inputs.case["T"], "d": inputs.case["d"]}, return_inputs=True)
+        result = self.send([call])[0]
+        return [([list(call.args), dict(call.kwargs)], result[1])]
+
+    def _turn(self, values: np.ndarray) -> np.ndarray:
+        """(B, T, d) as the candidate wants it, or back."""
+        if self.axes == "tbd":
+            return np.ascontiguousarray(values.swapaxes(0, 1))
+        if self.axes == "td":
+            return values[0] if values.ndim == 3 else values[None]
+        return values
+
+    def _interleaved(self, values: np.ndarray) -> np.ndarray:
+        """Canonical order of coordinates: where halves are declared, sine and cosine are put in turn."""
+        if self.convention("order") != "halves":
+            return values
+        half = (values.shape[-1] + 1) // 2
+        order = [c // 2 if c % 2 == 0 else half + c // 2 for c in range(values.shape[-1])]
+        return values[..., order]
+
+    def _call(self, case: Case, given: dict[str, Any], **options: Any) -> Call:
+        kept = {name: value for name, value in given.items() if name in self.binding.arguments}
+        for name in ("T", "d"):  # a module that takes an embedding reads its sizes from it
+            if not self.by_size and name in kept and self.binding.arguments[name].has_default:
+                del kept[name]
+        return self.make_call(case, kept, **options)
+
+    def _raw(self, case: Case, given: dict[str, Any]) -> Any:
+        return self.send([self._call(case, given)])[0]
+
+    def _values(self, raw: Any) -> np.ndarray:
+        if isinstance(raw, tuple | list) and raw and isinstance(raw[0], wire.Array):
+            raw = raw[0]
+        array = as_array(raw)
+        if array is None:
+            raise WrongResult(f"it returned {kind_of(raw)}; an encoding is an array")
+        return array[0]
