@@ -1,0 +1,168 @@
+"""One claim on one case: what a property is given, and how it says that something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...spec import Claim
+from .cases import Case, Inputs, OutOfDomain
+from .tolerance import rounding, score_scale
+
+if TYPE_CHECKING:
+    from ..candidates.subject import Results, Subject
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Expected beside observed, with the first index at which they differ."""
+
+    expected: Any
+    observed: Any
+    index: tuple[int, ...] | None = None
+
+
+class Violation(Exception):
+    """A claim does not hold on a case.  ``what`` is a sentence, ``difference`` the two sides."""
+
+    def __init__(self, what: str, difference: Difference | None = None, inputs: Mapping[str, Any] | None = None) -> None:
+        super().__init__(what)
+        self.what, self.difference, self.inputs = what, difference, inputs
+
+
+class Trial:
+    """A claim, a subject and a case.  ``margin`` is the largest error seen over the error allowed."""
+
+    def __init__(self, claim: Claim, subject: Subject, partners: Sequence[Subject], case: Case, full: Inputs) -> None:
+        self.claim, self.subject, self.partners, self.case = claim, subject, tuple(partners), case
+        self.full = full
+        self.inputs = subject.default(full)
+        self.margin = 0.0
+        self.shown: Mapping[str, Any] | None = None
+
+    # calling
+
+    def call(self, inputs: Inputs | None = None, *, fresh: bool = False, **changes: Any) -> Results:
+        """Canonical results, for the case's inputs or changed ones."""
+        inputs = self.inputs if inputs is None else inputs
+        if changes:
+            inputs = inputs.replaced(**changes)
+        return self.subject.call(inputs, fresh)
+
+    def result(self, name: str, inputs: Inputs | None = None, **changes: Any) -> np.ndarray:
+        """One part of the results.  Weights that are not returned are read off with V = identity.
+
+        Raises OutOfDomain where the candidate does not give that part.
+        """
+        inputs = self.inputs if inputs is None else inputs
+        if changes:
+            inputs = inputs.replaced(**changes)
+        results = self.subject.call(inputs)
+        if name in results:
+            return results[name]
+        if name == "weights" and "value" in inputs:
+            N, S = inputs["key"].shape[:2]
+            identity = np.broadcast_to(np.eye(S, dtype=inputs["value"].dtype), (N, S, S)).copy()
+            return self.subject.call(inputs.replaced(value=identity))["output"]
+        raise OutOfDomain(f"the candidate does not return its {name}")
+
+    def skip(self, reason: str) -> OutOfDomain:
+        return OutOfDomain(reason)
+
+    # comparing
+
+    @property
+    def allowed(self) -> float:
+        """The absolute error allowed for results in the hull of the values."""
+        if self.claim.tolerance is not None:
+            return self.claim.tolerance.absolute
+        return self.allowed_for(self.inputs)
+
+    def allowed_for(self, inputs: Inputs, values: bool = True) -> float:
+        dtype = inputs.case.get("dtype", "float64")
+        if self.subject.precision and dtype == "float64":
+            dtype = self.subject.precision
+        size = float(np.abs(inputs["value"]).max()) if values and "value" in inputs and inputs["value"].size else 1.0
+        return rounding(dtype, score_scale(inputs), size)
+
+    def same(
+        self,
+        observed: np.ndarray,
+        expected: np.ndarray,
+        what: str,
+        allowed: float | np.ndarray | None = None,
+        where: np.ndarray | None = None,
+    ) -> None:
+        """Demand equality up to the allowed error, in shape too; NaN equals nothing.
+
+        ``where`` restricts the comparison to a boolean part.  Raises Violation.
+        """
+        bound = self.allowed if allowed is None else allowed
+        if observed.shape != expected.shape:
+            raise Violation(
+                f"{what}: the shape is {list(observed.shape)}, expected {list(expected.shape)}",
+                Difference(list(expected.shape), list(observed.shape)),
+            )
+        if observed.dtype.kind not in "fbiu":
+            raise Violation(f"{what}: the dtype is {observed.dtype}, expected numbers")
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(observed.astype(np.float64) - expected.astype(np.float64))
+            wrong = ~(error <= bound)
+        if where is not None:
+            wrong &= where
+            error = np.where(where, error, 0.0)
+        if error.size and not wrong.any():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ratio = np.max(error / np.maximum(bound, 1e-300))
+            self.margin = max(self.margin, float(ratio))
+        if wrong.any():
+            self._refuse(observed, expected, wrong, what)
+
+    def holds(self, condition: np.ndarray, observed: np.ndarray, what: str, expected: Any = None) -> None:
+        """Demand a condition of every entry.  Raises Violation with the first entry that breaks it."""
+        if not condition.all():
+            index = tuple(int(n) for n in np.argwhere(~condition)[0])
+            focus, inner = _focus(observed, index)
+            raise Violation(what, Difference(expected, focus, inner))
+
+    def _refuse(self, observed: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) -> None:
+        index = tuple(int(n) for n in np.argwhere(wrong)[0])
+        shown_observed, inner = _focus(observed, index)
+        shown_expected, _ = _focus(expected, index)
+        place = ", ".join(map(str, index))
+        raise Violation(
+            f"{what} at [{place}]: {number(observed[index])}, expected {number(expected[index])}",
+            Difference(shown_expected, shown_observed, inner),
+        )
+
+
+def number(value: Any) -> str:
+    """A number as a person would write it."""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    value = float(value)
+    return f"{value:.6g}"
+
+
+SHOWN = 12
+
+
+def _focus(values: np.ndarray, index: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """The matrix (or the corner of it) that holds the index, as lists; and the index within it."""
+    while values.ndim > 2:
+        values, index = values[index[0]], index[1:]
+    if values.ndim == 0:
+        return _rounded(values), ()
+    starts = [max(0, min(n - SHOWN // 2, size - SHOWN)) for n, size in zip(index, values.shape, strict=True)]
+    window = values[tuple(slice(start, start + SHOWN) for start in starts)]
+    inner = tuple(n - start for n, start in zip(index, starts, strict=True))
+    return _rounded(window), inner
+
+
+def _rounded(values: np.ndarray) -> Any:
+    if values.dtype.kind == "f":
+        return np.vectorize(lambda v: float(f"{v:.5g}"), otypes=[float])(values).tolist() if values.size else []
+    return values.tolist()

@@ -1,0 +1,28 @@
+"""The kinds of check that claims name: functions of a trial, by the name they have in ``properties.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.trial import Trial
+from . import attention, general, masks, multihead, positions
+
+Property = Callable[..., None]
+
+
+def _public(module: Any) -> dict[str, Property]:
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+PROPERTIES: dict[str, Property] = {
+    name: check for module in (general, masks, attention, multihead, positions) for name, check in _public(module).items()
+}
+
+
+def apply(trial: Trial) -> None:
+    """Check the trial's claim on its case.  Raises Violation, CallFailed or OutOfDomain."""
+    PROPERTIES[trial.claim.property](trial, **trial.claim.arguments)
+
+
+__all__ = ["PROPERTIES", "apply"]
