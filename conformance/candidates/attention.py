@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
+from ..engine.tolerance import rounding, score_scale
 from . import wire
 from .errors import CallFailed
+from .masks import MaskSubject
 from .session import Call
 from .subject import Results, Subject, WrongResult, kind_of
 
@@ -40,6 +42,7 @@ class AttentionSubject(Subject):
         self.kinds: list[str] = ["boolean"]
         self.forms: dict[str, list[str]] = {}
         self.pick: dict[str, tuple[str | int, ...]] = {}
+        self.taken: tuple[str, ...] = ()
         self.sentinel = -np.inf
 
     @property
@@ -137,7 +140,8 @@ class AttentionSubject(Subject):
     def _probe_masks(self) -> None:
         """Which shapes and kinds of mask act as masks: hide what they block and nothing else."""
         self.kinds, self.forms = [], {}
-        for kind in KINDS:
+        declared = self.conventions.get("polarity") == ("additive", "declared")
+        for kind in ("additive",) if declared else KINDS:
             fits = {
                 layout: [form for form in FORMS[layout] if self._masks_as(kind, layout, form)] for layout in self.layouts
             }
@@ -148,9 +152,9 @@ class AttentionSubject(Subject):
                     known += [form for form in forms if form not in known]
         self.taken = tuple(self.kinds)
         if not self.kinds:  # nothing acts as a mask: let the claims say so, in the form that its name suggests
-            self.kinds = ["boolean"]
+            self.kinds = ["additive" if declared else "boolean"]
             self.forms = {
-                layout: [form for form in FORMS[layout] if self._survives("boolean", layout, form)] or list(FORMS[layout])[:1]
+                layout: [form for form in FORMS[layout] if self._survives(self.kinds[0], layout, form)] or list(FORMS[layout])[:1]
                 for layout in self.layouts
             }
         for layout in self.layouts:
@@ -227,11 +231,22 @@ class AttentionSubject(Subject):
             inputs = self._probe_inputs(self.layouts[0])
             values = {k: v.astype(dtype) if v is not None else None for k, v in inputs.values.items()}
             try:
-                self.run(Inputs(inputs.case.replaced(dtype=dtype), values))
-                accepted.append(dtype)
+                output = self.run(Inputs(inputs.case.replaced(dtype=dtype), values))["output"]
             except (CallFailed, OutOfDomain):
                 continue
+            accepted.append(dtype)
+            if dtype == "float64" and output.shape == inputs["query"].shape:
+                self._probe_precision(inputs, output)
         return tuple(accepted) or ("float64", "float32")
+
+    def _probe_precision(self, inputs: Inputs, output: np.ndarray) -> None:
+        """float64 inputs may rightly be computed in float32, as libraries do in their softmax."""
+        visible = np.tri(4, dtype=bool)[None] if self.role.id == "causal_attention" else None
+        error = np.abs(output - _attend(inputs["query"], inputs["key"], inputs["value"], visible)).max()
+        size, scores = float(np.abs(inputs["value"]).max()), score_scale(inputs)
+        if rounding("float64", scores, size) < error <= rounding("float32", scores, size):
+            self.precision = "float32"
+            self.probed("precision", "float32 inside")
 
     def _probe_fully_blocked(self) -> None:
         inputs = self._probe_inputs(self.layouts[0])
@@ -255,30 +270,36 @@ class AttentionSubject(Subject):
     # calling
 
     def run(self, inputs: Inputs) -> Results:
-        layout = self._layout(inputs)
-        encoded = None
-        if inputs.get("mask") is not None and self.takes_mask:
-            encoded = self._choose_mask(inputs, layout)
-        options = {"is_causal": True} if inputs.get("is_causal") else {}
-        results = self.send(self._calls(inputs, encoded, layout, options))
-        return self._decode(results, inputs, layout)
+        return self._decode(self.send(self.calls_for(inputs)), inputs, self._layout(inputs))
 
-    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
-        """For each call: what was passed and what stood in its place afterwards."""
+    def calls_for(self, inputs: Inputs) -> list[Call]:
         layout = self._layout(inputs)
-        encoded = self._choose_mask(inputs, layout) if inputs.get("mask") is not None and self.takes_mask else None
-        calls = [
-            Call(c.built, c.method, c.args, c.kwargs, return_inputs=True) for c in self._calls(inputs, encoded, layout)
-        ]
-        return [([list(c.args), dict(c.kwargs)], r[1]) for c, r in zip(calls, self.send(calls), strict=True)]
+        masked = inputs.get("mask") is not None and self.takes_mask
+        encoded = self._choose_mask(inputs, layout) if masked else None
+        options = {"is_causal": True} if inputs.get("is_causal") else {}
+        return self._calls(inputs, encoded, layout, options)
+
+    def call_with_mask(self, inputs: Inputs, own: Results, partner: MaskSubject) -> np.ndarray:
+        """The output with the mask of another object, as it came: negated only where the polarities differ.
+
+        A kind of mask that this attention does not take is translated into one that it takes.
+        """
+        layout = self._layout(inputs)
+        kind = {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[own["kind"]]
+        raw = own["raw"]
+        if kind not in self.taken:
+            return self.run(inputs)["output"]
+        if kind != "additive" and partner.convention("polarity") != self.convention("polarity"):
+            raw = ~raw if raw.dtype == bool else (1 - raw).astype(raw.dtype)
+        mask = self.array(raw.astype(inputs["query"].dtype) if kind == "additive" else raw)
+        return self._decode(self.send(self._calls(inputs, mask, layout)), inputs, layout)["output"]
 
     def gradient(self, inputs: Inputs, cotangent: np.ndarray) -> dict[str, np.ndarray] | None:
         """Gradients of the output with respect to query, key and value; None if nothing connects them."""
         layout = self._layout(inputs)
-        encoded = self._choose_mask(inputs, layout) if inputs.get("mask") is not None and self.takes_mask else None
         names = ("query", "key", "value")
         parts: list[list[np.ndarray]] = []
-        calls = self._calls(inputs, encoded, layout)
+        calls = self.calls_for(inputs)
         pieces = cotangent if layout == "2d" else [cotangent.reshape(self._lead(inputs.case, layout) + cotangent.shape[1:])]
         for call, piece in zip(calls, pieces, strict=True):
             wrt = [self._wrt(name) for name in names]

@@ -46,14 +46,18 @@ class MultiheadSubject(Subject):
             results["weights"] = items[1].values
         return results
 
-    def set_identity(self, case: Case) -> bool:
-        """Make every projection the identity; False where the parameters are not known by PyTorch's names."""
-        built = self.built(case, self.double)
+    def with_identity(self, case: Case) -> MultiheadSubject | None:
+        """The same layer, built anew, with every projection the identity.
+
+        None where the parameters are not known by PyTorch's names.
+        """
+        other = MultiheadSubject(self.session, self.binding)
+        other.__dict__.update({**self.__dict__, "remembered": {}, "variant": "identity"})
+        built = other.built(case, self.double)
         width = case["h"] * case["d"]
         found = {}
         for item in self.session.parameters(built):
-            name = item["name"].rsplit(".", 2)
-            last = ".".join(name[-2:]) if len(name) > 1 else name[-1]
+            last = ".".join(item["name"].rsplit(".", 2)[-2:])
             shape = item["value"].values.shape
             if last.endswith("in_proj_weight") and shape == (3 * width, width):
                 found[item["name"]] = np.tile(np.eye(width), (3, 1))
@@ -61,12 +65,10 @@ class MultiheadSubject(Subject):
                 found[item["name"]] = np.eye(width)
             elif last.endswith(("in_proj_bias", "out_proj.bias")):
                 found[item["name"]] = np.zeros(shape)
-        if not any(name.endswith("in_proj_weight") for name in found) or not any(
-            name.endswith("out_proj.weight") for name in found
-        ):
-            return False
+        if not all(any(name.endswith(end) for name in found) for end in ("in_proj_weight", "out_proj.weight")):
+            return None
         self.session.load(built, {name: self.array(value) for name, value in found.items()})
-        return True
+        return other
 
 
 class BlockSubject(Subject):

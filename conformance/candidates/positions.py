@@ -40,7 +40,7 @@ class PositionSubject(Subject):
     def probe(self) -> None:
         case = Case.of({"T": 3, "d": 8, "B": 2, "max_len": 64, "seed": 3})
         if not self.binding.constructor.get("max_len"):
-            self.limits["max_len"] = (64,)
+            self.irrelevant.add("max_len")
         problems: list[str] = []
         if self.by_size:
             self._probe_function(case, problems)
@@ -56,7 +56,7 @@ class PositionSubject(Subject):
             if self.axes == "td":
                 self.limits["B"] = (1,)
         else:
-            self.limits["B"] = (1,)
+            self.irrelevant.add("B")
 
     def _probe_function(self, case: Case, problems: list[str]) -> None:
         try:
@@ -143,7 +143,7 @@ class PositionSubject(Subject):
             values = self._values(self._raw(case, {"x": self.array(shaped), "T": T, "d": d}))
             return {"table": self._interleaved(values.reshape((-1, *values.shape[-2:]))[0]), "dtype": values.dtype.name}
         x = inputs.get("x")
-        if x is None or "x_is_zero" in inputs:
+        if x is None:
             x = np.zeros((case["B"], T, d))
         values = self._values(self._raw(case, {"x": self.array(self._turn(x.astype(np.float32))), "T": T, "d": d}))
         rows = self._turn(values) if values.ndim == (2 if self.axes == "td" else 3) else values
@@ -158,11 +158,13 @@ class PositionSubject(Subject):
             result["table"] = rows[0] if rows.ndim == 3 and len(rows) == 1 else rows
         return result
 
-    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
-        x = self._turn(inputs["x"].astype(np.float32))
-        call = self._call(inputs.case, {"x": self.array(x), "T": inputs.case["T"], "d": inputs.case["d"]}, return_inputs=True)
-        result = self.send([call])[0]
-        return [([list(call.args), dict(call.kwargs)], result[1])]
+    def default(self, inputs: Inputs) -> Inputs:
+        """Without an embedding, so that the table alone is seen."""
+        return Inputs(inputs.case, {name: value for name, value in inputs.items() if name != "x"})
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        x = self.array(self._turn(inputs["x"].astype(np.float32)))
+        return [self._call(inputs.case, {"x": x, "T": inputs.case["T"], "d": inputs.case["d"]})]
 
     def _turn(self, values: np.ndarray) -> np.ndarray:
         """(B, T, d) as the candidate wants it, or back."""

@@ -25,10 +25,11 @@ class Built:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
+    variant: str = ""  # keeps an object whose parameters were overwritten apart from the others
 
     @property
     def key(self) -> str:
-        return repr((self.path, self.args, sorted(self.kwargs.items()), self.double))
+        return repr((self.path, self.args, sorted(self.kwargs.items()), self.double, self.variant))
 
 
 @dataclass(frozen=True)

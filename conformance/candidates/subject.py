@@ -7,6 +7,7 @@ candidate's conventions (probed, by name, or declared) and translates both ways;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,11 @@ class Subject:
         self.role = binding.role
         self.conventions: dict[str, tuple[str, str]] = dict(binding.conventions)
         self.limits: dict[str, tuple[Any, ...]] = {}
+        self.irrelevant: set[str] = set()  # dimensions that make no difference to this candidate
         self.framework = (binding.entry["frameworks"] or [self._default_framework()])[0]
         self.problem = binding.problem
+        self.precision = ""  # "float32" where float64 inputs are computed in float32
+        self.variant = ""
         self.remembered: dict[tuple[Any, ...], Results | CallFailed] = {}
         self.last_calls: tuple[Call, ...] = ()
 
@@ -85,13 +89,27 @@ class Subject:
 
     def run(self, inputs: Inputs) -> Results:
         """One call or several, without memory.  The default suits functions of sizes and plain arrays."""
-        values = {name: self.plain_argument(inputs[name]) for name in self.binding.arguments if name in inputs}
-        raw = self.send([self.make_call(inputs.case, values)])[0]
+        raw = self.send(self.calls_for(inputs))[0]
         names = [result.name for result in self.role.results]
         items = list(raw.values()) if isinstance(raw, dict) else raw if isinstance(raw, tuple | list) else [raw]
         if raw is None or not items or not isinstance(items[0], wire.Array):
             raise WrongResult(f"it returned {kind_of(raw)}; expected an array")
         return {n: item.values for n, item in zip(names, items, strict=False) if isinstance(item, wire.Array)}
+
+    def default(self, inputs: Inputs) -> Inputs:
+        """The inputs of a call that nothing is said about."""
+        return inputs
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        """The calls that :meth:`run` makes."""
+        values = {name: self.plain_argument(inputs[name]) for name in self.binding.arguments if name in inputs}
+        return [self.make_call(inputs.case, values)]
+
+    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
+        """For each call: what was passed, and what stood in its place afterwards (positional, by keyword)."""
+        calls = [replace(call, return_inputs=True) for call in self.calls_for(inputs)]
+        answers = self.send(calls)
+        return [([list(c.args), dict(c.kwargs)], answer[1]) for c, answer in zip(calls, answers, strict=True)]
 
     def bound_object(self) -> BoundObject:
         """What was found, for the report."""
@@ -142,14 +160,14 @@ class Subject:
     def built(self, case: Mapping[str, Any], double: bool = False) -> Built:
         """The object for a case; a class is constructed with the case's sizes."""
         if self.binding.entry["kind"] != "class":
-            return Built(self.binding.path, double=double)
+            return Built(self.binding.path, double=double, variant=self.variant)
         given: dict[str, Any] = {}
         for argument in self.role.constructor:
             place = self.binding.constructor.get(argument.name)
             if place is not None and not (argument.only_if_required and place.has_default):
                 given[argument.name] = self._constant(argument, case)
         args, kwargs = arrange(self.binding.constructor, given)
-        return Built(self.binding.path, args, kwargs, double)
+        return Built(self.binding.path, args, kwargs, double, self.variant)
 
     def make_call(self, case: Mapping[str, Any], values: Mapping[str, Any], double: bool = False, **options: Any) -> Call:
         """A call with canonical values put where the candidate's parameters are.

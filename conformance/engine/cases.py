@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...spec import Role, parse_shape
+from ...spec import Formula, Role, parse_shape
 from ..candidates.errors import TriuError
 
 
@@ -84,6 +85,11 @@ class Inputs(Mapping[str, Any]):
         return tuple(parts)
 
 
+@lru_cache(maxsize=256)
+def _axes(shape: str) -> tuple[Formula, ...]:
+    return parse_shape(shape)
+
+
 def normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.2) -> np.ndarray:
     """Standard deviation about ``scale``, one decimal."""
     return np.round(rng.normal(0.0, scale, shape), 1) + 0.0
@@ -98,10 +104,13 @@ def build_inputs(role: Role, case: Case) -> Inputs:
     values: dict[str, Any] = {}
     for argument in role.arguments:
         if argument.kind == "array" and argument.shape:
-            shape = tuple(int(axis(case)) for axis in parse_shape(argument.shape))
-            values[argument.name] = normal(rng, shape)
-        elif argument.kind == "size" and (argument.name in case or argument.value is not None):
-            values[argument.name] = int(argument.value(case) if argument.value is not None else case[argument.name])
+            axes = _axes(argument.shape)
+            if all(axis.names <= case.keys() for axis in axes):  # a worked example brings its own arrays
+                values[argument.name] = normal(rng, tuple(int(axis(case)) for axis in axes))
+        elif argument.kind == "size" and argument.value is not None and argument.value.names <= case.keys():
+            values[argument.name] = int(argument.value(case))
+        elif argument.kind == "size" and argument.name in case:
+            values[argument.name] = int(case[argument.name])
         elif argument.kind == "lengths":
             values[argument.name] = lengths(rng, case["B"], case["S"])
         elif argument.kind == "ids" and "pad_id" in case:

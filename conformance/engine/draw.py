@@ -34,7 +34,7 @@ def _random(seed: int, *parts: object) -> Random:
 def strategy(choices: Choices, requires: Sequence[Formula]) -> st.SearchStrategy[Case]:
     """Cases of a domain: every dimension from its choices, smallest first, and a seed."""
     parts = {name: st.sampled_from(values) for name, values in choices.items()}
-    drawn = st.fixed_dictionaries({**parts, "seed": st.integers(0, 9999)}).map(Case.of)
+    drawn = st.fixed_dictionaries({**parts, "seed": st.integers(0, DRAWN - 1)}).map(Case.of)
     return drawn.filter(lambda case: all(formula(case) for formula in requires)) if requires else drawn
 
 
@@ -45,31 +45,60 @@ def is_enumerable(choices: Choices) -> bool:
 
 
 def stream(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
-    """The cases to try: all of them for a small domain, otherwise ``examples`` drawn ones."""
+    """The cases to try: all of them for a small domain, otherwise about ``examples`` drawn ones.
+
+    Drawing is what Hypothesis is slow at, so numbers are drawn once per set of dimensions; each domain
+    turns them into values of its own, from another starting point.
+    """
     key = (repr(sorted(choices.items())), tuple(f.text for f in requires), examples, seed)
     cached = _streams.get(key)
     if cached is None:
         if len(_streams) > 2000:
             _streams.clear()
-        cached = _streams[key] = _draw(choices, requires, examples, seed)
+        cached = _streams[key] = _cases(choices, requires, examples, seed)
     return cached
 
 
-def _draw(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
+def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
     if is_enumerable(choices):
-        every = (
-            Case.of({**dict(zip(choices, values, strict=True)), "seed": seed % 9999})
-            for values in product(*choices.values())
-        )
+        every = [
+            Case.of({**dict(zip(choices, values, strict=True)), "seed": seed % 9999}) for values in product(*choices.values())
+        ]
         return tuple(case for case in every if all(formula(case) for formula in requires))
+    shift = _random(seed, repr(sorted(choices.items())))
+    start = {name: shift.randrange(DRAWN) for name in (*choices, "seed")}
     found: dict[Case, None] = {}
-
-    def collect(case: Case) -> bool:
-        found[case] = None
-        return False
-
-    _search(strategy(choices, requires), collect, examples, _random(seed, repr(sorted(choices.items()))), shrink=False)
+    for drawn in _drawn(tuple(sorted(choices)), examples * (3 if requires else 1), seed):
+        numbers = dict(zip(sorted(choices), drawn, strict=False))
+        values = {name: options[(numbers[name] + start[name]) % len(options)] for name, options in choices.items()}
+        case = Case.of({**values, "seed": (drawn[-1] + start["seed"]) % DRAWN})
+        if all(formula(case) for formula in requires):
+            found[case] = None
+        if len(found) >= examples:
+            break
     return tuple(found)
+
+
+DRAWN = 5040  # divisible by 1 to 10, so that short lists of choices are drawn from evenly
+_numbers: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+
+
+def _drawn(names: tuple[str, ...], examples: int, seed: int) -> list[tuple[int, ...]]:
+    """Vectors with a number per dimension and one for the seed, drawn by Hypothesis."""
+    key = (names, examples, seed)
+    if key not in _numbers:
+        if len(_numbers) > 200:
+            _numbers.clear()
+        found: dict[tuple[int, ...], None] = {}
+
+        def collect(vector: tuple[int, ...]) -> bool:
+            found[vector] = None
+            return False
+
+        vectors = st.tuples(*(st.integers(0, DRAWN - 1) for _ in (*names, "seed")))
+        _search(vectors, collect, examples, _random(seed, names), shrink=False)
+        _numbers[key] = list(found)
+    return _numbers[key]
 
 
 def seek(
@@ -130,7 +159,7 @@ def smallest(
 
 
 def _search(
-    cases: st.SearchStrategy[Case], condition: Callable[[Case], bool], examples: int, random: Random, *, shrink: bool
+    cases: st.SearchStrategy[Any], condition: Callable[[Any], bool], examples: int, random: Random, *, shrink: bool
 ) -> None:
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     options = settings(max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False)

@@ -16,7 +16,7 @@ def attention(inputs: Inputs, mask: np.ndarray | None) -> dict[str, np.ndarray]:
     from ...reference import baseline
 
     query, key, value = (_tensor(inputs[name]) for name in ("query", "key", "value"))
-    allowed = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+    allowed = None if mask is None else torch.from_numpy(np.array(mask))
     output, weights = baseline.attention(query, key, value, allowed)
     return {"output": output.numpy(), "weights": weights.numpy()}
 
@@ -28,7 +28,7 @@ def attention_gradient(inputs: Inputs, mask: np.ndarray | None, cotangent: np.nd
     from ...reference import baseline
 
     tensors = [_tensor(inputs[name]).requires_grad_(True) for name in ("query", "key", "value")]
-    allowed = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+    allowed = None if mask is None else torch.from_numpy(np.array(mask))
     output, _ = baseline.attention(*tensors, allowed)
     gradients = torch.autograd.grad(output, tensors, _tensor(cotangent))
     return {name: g.numpy() for name, g in zip(("query", "key", "value"), gradients, strict=True)}

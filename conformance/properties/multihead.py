@@ -42,7 +42,9 @@ def blocked_by(trial: Trial, argument: str) -> np.ndarray:
 def blocks(trial: Trial, argument: str) -> None:
     """Content where the mask is True does not matter, and has no weight; content elsewhere matters."""
     mask = blocked_by(trial, argument)
-    inputs = trial.inputs.replaced(**{argument: mask})
+    # Small scores, so that no visible key has a weight too small to be seen.
+    gentle = {name: trial.inputs[name] * 0.3 for name in ("query", "key")}
+    inputs = trial.inputs.replaced(**{argument: mask}, **gentle)
     before = trial.call(inputs)
     rng = trial.case.rng
     rows = mask if argument == "attn_mask" else mask[:, None, :]  # (T, S) or (B, 1, S), for (B, T, S)
@@ -51,7 +53,7 @@ def blocks(trial: Trial, argument: str) -> None:
         raise trial.skip("a query sees nothing")
     for j in range(trial.case["S"]):
         key, value = inputs["key"].copy(), inputs["value"].copy()
-        key[:, j] += normal(rng, key[:, j].shape, 3.0)
+        key[:, j] += normal(rng, key[:, j].shape, 0.5)
         value[:, j] += normal(rng, value[:, j].shape, 3.0) + 1.0
         after = trial.call(inputs.replaced(key=key, value=value))
         where = np.broadcast_to(blocked[:, :, j, None], before["output"].shape)

@@ -1,0 +1,13 @@
+"""Judges a candidate by a spec.  ``from triu.conformance import check; report = check(MyDecoderBlock)``."""
+
+from typing import Any
+
+__all__ = ["check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "check":  # imported on use: `triu --help` needs neither torch nor Hypothesis
+        from .api import check
+
+        return check
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m triu.conformance`` is the command ``triu``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,163 @@
+"""``check``: a candidate in, a report out; the same for the command line, for pytest and from Python."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..spec import Claim, Report, Spec, Verdict, load_spec
+from .candidates.errors import TriuError
+from .candidates.opening import Candidate, open_candidate
+from .candidates.session import CALL_SECONDS, IMPORT_SECONDS, Session, open_session
+from .candidates.target import Declarations, Target, locate
+from .engine.run import DEFAULT_EXAMPLES, Engine
+
+OnVerdict = Callable[[Verdict], None]
+
+
+class SelectionError(TriuError):
+    """The pattern of ``--claims`` matches no claim."""
+
+
+def select(spec: Spec, pattern: str | None) -> tuple[Claim, ...]:
+    """The claims that a pattern selects.  Raises SelectionError for none: that is never a pass."""
+    claims = spec.select(pattern)
+    if not claims:
+        raise SelectionError(f"--claims {pattern}: no claim matches; `triu claims` lists all ids")
+    return claims
+
+
+def judges(spec: Spec) -> list[Candidate]:
+    """The baseline and the NumPy second opinion, opened in this process: a failing case is run on both."""
+    return [open_candidate(open_session(locate(name), in_process=True), spec) for name in ("baseline", "numpy")]
+
+
+class _LazyJudges:
+    """Opens the judges when the first case fails."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._opened: list[Candidate] | None = None
+
+    def __iter__(self) -> Any:
+        if self._opened is None:
+            self._opened = judges(self._spec)
+        return iter(self._opened)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+
+class Check:
+    """One candidate under one spec: opened, bound and ready to be judged, claim by claim."""
+
+    def __init__(self, session: Session, spec: Spec, *, seed: int, examples: int) -> None:
+        self.session, self.spec, self.seed = session, spec, seed
+        self.candidate = open_candidate(session, spec)
+        self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=_LazyJudges(spec))  # type: ignore[arg-type]
+
+    def report(self, claims: Iterable[Claim] | None = None, on_verdict: OnVerdict | None = None) -> Report:
+        """Judge the claims (all of the spec by default)."""
+        verdicts: list[Verdict] = []
+        for claim in self.spec.claims.values() if claims is None else claims:
+            for verdict in self.engine.verdicts(claim):
+                verdicts.append(verdict)
+                if on_verdict is not None:
+                    on_verdict(verdict)
+        bound = [subject.bound_object() for subject in self.candidate.subjects]
+        return Report(
+            candidate={"target": self.session.target.text, "kind": self.session.target.wire["kind"]},
+            seed=self.seed,
+            binding=(*bound, *self.candidate.unjudged),
+            verdicts=tuple(verdicts),
+            environment=self.environment(),
+            notes=self.candidate.notes,
+        )
+
+    def environment(self) -> Mapping[str, Any]:
+        from importlib.metadata import version
+
+        return {
+            "triu": version("triu"),
+            "hypothesis": version("hypothesis"),
+            "numpy": version("numpy"),
+            "torch": version("torch"),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "candidate": dict(self.session.description.get("versions", {})),
+            "examples": self.engine.examples,
+            "spec": list(self.spec.files),
+        }
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def open_check(
+    target: Any,
+    *,
+    spec: Spec | None = None,
+    seed: int = 0,
+    examples: int = DEFAULT_EXAMPLES,
+    conventions: str | Path | Mapping[str, Mapping[str, str]] | None = None,
+    roles: Mapping[str, str] | None = None,
+    in_process: bool = False,
+    device: str = "",
+    import_seconds: float = IMPORT_SECONDS,
+    call_seconds: float = CALL_SECONDS,
+) -> Check:
+    """Open a candidate for checking.  See :func:`check` for the arguments and errors."""
+    spec = load_spec() if spec is None else spec
+    live: dict[str, Any] | None = None
+    if isinstance(target, str | Path):
+        located = locate(str(target), conventions if isinstance(conventions, str | Path) else None)
+    else:
+        name = getattr(target, "__name__", type(target).__name__)
+        live = {name: target}
+        located = Target(name, {"kind": "live"})
+    if isinstance(conventions, Mapping) or roles:
+        declared = located.declarations
+        tables = dict(conventions) if isinstance(conventions, Mapping) else dict(declared.conventions)
+        assigned = {role: (names,) for role, names in (roles or {}).items()} or dict(declared.roles)
+        declared = Declarations(assigned, tables, declared.arguments, "the call of check()")
+        located = Target(located.text, located.wire, located.only, declared)
+    named = [*([located.only] if located.only else []), *(n for names in located.declarations.roles.values() for n in names)]
+    session = open_session(
+        located,
+        in_process=in_process,
+        live=live,
+        named=named,
+        device=device,
+        import_seconds=import_seconds,
+        call_seconds=call_seconds,
+    )
+    try:
+        return Check(session, spec, seed=seed, examples=examples)
+    except BaseException:
+        session.close()
+        raise
+
+
+def check(target: Any, *, claims: str | None = None, **options: Any) -> Report:
+    """Check a candidate and return the report.
+
+    Args:
+        target: a path, a module name, ``module:object``, a built-in name (``baseline``, ``numpy``, ``torch``),
+            or a live function, class or instance (which is then checked in this process).
+        claims: shell patterns of claim ids, separated by commas; all claims by default.
+        **options: ``spec``, ``seed``, ``examples``, ``conventions`` (a file, or a table by role or object),
+            ``roles`` (role → the candidate's name), ``in_process``, ``device``.
+
+    Raises:
+        TriuError: the target is unusable; its subclasses say how.
+        SpecError: a spec file is wrong.
+    """
+    opened = open_check(target, **options)
+    try:
+        return opened.report(select(opened.spec, claims))
+    finally:
+        opened.close()

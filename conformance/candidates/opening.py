@@ -1,0 +1,92 @@
+"""Opens a candidate: imports it, binds its objects, probes their conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...spec import BoundObject, Spec
+from .attention import AttentionSubject
+from .binding import Binding, bind, near_misses
+from .errors import CallFailed, TargetError
+from .layers import BlockSubject, MultiheadSubject
+from .masks import MaskSubject, PaddingMaskSubject
+from .positions import PositionSubject
+from .session import Session, describe_error
+from .subject import Subject
+
+# Roles whose conventions need translating; any other role is called as its spec says.
+SUBJECTS: dict[str, type[Subject]] = {
+    "causal_mask": MaskSubject,
+    "prefix_lm_mask": MaskSubject,
+    "padding_mask": PaddingMaskSubject,
+    "attention": AttentionSubject,
+    "causal_attention": AttentionSubject,
+    "positional_encoding": PositionSubject,
+    "multihead_attention": MultiheadSubject,
+    "decoder_block": BlockSubject,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An opened candidate: its session and the subjects that were found."""
+
+    session: Session
+    subjects: tuple[Subject, ...]
+    unjudged: tuple[BoundObject, ...]
+    notes: tuple[str, ...]
+
+    def filling(self, role: str) -> list[Subject]:
+        return [subject for subject in self.subjects if subject.role.id == role]
+
+
+def open_candidate(session: Session, spec: Spec) -> Candidate:
+    """Import, bind and probe.
+
+    Raises:
+        OpenError: importing failed.
+        ConventionError: the declarations beside the target are wrong.
+        TargetError: no object of the candidate fills any role; the message says which names were looked for.
+    """
+    description = session.open()
+    declared = session.target.declarations
+    bindings = bind(spec, description["objects"], declared, session.target.only)
+    notes = [f"not imported: {describe_error(error)}" for error in description.get("failed", ())]
+    subjects, unjudged = [], []
+    judged_roles = {role for claim in spec.claims.values() for role in (claim.role, *claim.partners)}
+    for binding in bindings:
+        subject = SUBJECTS.get(binding.role.id, Subject)(session, binding)
+        if not subject.problem and binding.role.id in judged_roles:
+            try:
+                subject.probe()
+            except CallFailed as error:
+                subject.problem = f"probing it failed: {error}"
+        if binding.problem:
+            unjudged.append(subject.bound_object())
+        elif binding.role.id not in judged_roles:
+            subject.problem = "found; no claim of this spec concerns it"
+            unjudged.append(subject.bound_object())
+        else:
+            subjects.append(subject)
+    if not subjects:
+        raise TargetError(_nothing_found(session, spec, description["objects"], bindings, unjudged))
+    return Candidate(session, tuple(subjects), tuple(unjudged), tuple(notes))
+
+
+def _nothing_found(
+    session: Session, spec: Spec, entries: Sequence[dict], bindings: Sequence[Binding], unjudged: Sequence[BoundObject]
+) -> str:
+    lines = [f"{session.target.text}: nothing in it fills a role that triu checks."]
+    if session.target.only and not any(e["name"] == session.target.only for e in entries):
+        lines.append(f"It has no object {session.target.only!r}.")
+    own = [e["name"] for e in entries]
+    lines.append(f"It defines: {', '.join(own[:20]) or 'no function or class'}{' …' if len(own) > 20 else ''}.")
+    for item in unjudged:
+        lines.append(f"{item.object} has the name of a {item.role}, but {item.problem}.")
+    lines += [f"{line}." for line in near_misses(spec, entries)]
+    lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
+    for role in spec.roles.values():
+        lines.append(f"  {role.id}: {', '.join(role.names[:6])}, …")
+    lines.append('Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).')
+    return "\n".join(lines)

@@ -1,0 +1,198 @@
+"""The command ``triu``.  Torch, NumPy and Hypothesis are imported only where a candidate is checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from ..spec import Report, Spec, SpecError, load_spec
+
+CONFORMS, DOES_NOT, UNUSABLE, SUITE_FAULT = 0, 1, 2, 3
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="triu", prog_name="triu")
+def main() -> None:
+    """Check transformer decoders against machine-readable specs.
+
+    \b
+    Exit status: 0 conforms, 1 does not, 2 the request or the target is unusable,
+    3 the suite itself is at fault.
+    """
+
+
+def _stop(message: object, status: int = UNUSABLE) -> NoReturn:
+    click.echo(f"triu: {message}", err=True)
+    sys.exit(status)
+
+
+def _load(files: tuple[str, ...]) -> Spec:
+    try:
+        return load_spec(files)
+    except SpecError as error:
+        _stop(error)
+
+
+_spec_option = click.option(
+    "--spec", "spec_files", multiple=True, metavar="FILE", help="A TOML file with more claims (repeatable)."
+)
+
+
+@main.command()
+@click.argument("target")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON.")
+@click.option("--markdown", "markdown_file", metavar="FILE", help="Write the report as Markdown.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="The seed of all cases.")
+@click.option("--claims", metavar="PATTERN", help="Only claims that match, like 'attention.*' (comma-separated).")
+@_spec_option
+@click.option("--conventions", metavar="FILE", help="Declarations, instead of the triu.toml beside the target.")
+@click.option("--show-binding", is_flag=True, help="Show in full what was found, and each convention with its origin.")
+@click.option("--examples", type=click.IntRange(1, 100000), default=24, show_default=True, help="Cases for each claim.")
+@click.option("--in-process", is_flag=True, help="Run the candidate in this process, for a debugger.")
+@click.option("--device", default="", metavar="NAME", help="Move modules to this torch device.")
+@click.option("--timeout", type=click.FloatRange(0.1), metavar="SECONDS", help="Limit for a call (20) and for importing (60).")
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict alone.")
+def check(
+    target: str,
+    json_file: str | None,
+    markdown_file: str | None,
+    seed: int,
+    claims: str | None,
+    spec_files: tuple[str, ...],
+    conventions: str | None,
+    show_binding: bool,
+    examples: int,
+    in_process: bool,
+    device: str,
+    timeout: float | None,
+    quiet: bool,
+) -> None:
+    """Check TARGET: a Python file, a folder, a dotted module, module:object, or a built-in candidate.
+
+    Built-in candidates: baseline (the reference), numpy (the second opinion), torch (PyTorch itself).
+    """
+    spec = _load(spec_files)
+    from .candidates.errors import TriuError
+    from .candidates.session import CALL_SECONDS, IMPORT_SECONDS
+
+    try:
+        from .candidates.target import locate
+
+        locate(target, conventions)  # cheap, and says what is wrong before anything is imported
+        from .api import open_check, select
+
+        selected = select(spec, claims)
+        opened = open_check(
+            target,
+            spec=spec,
+            seed=seed,
+            examples=examples,
+            conventions=conventions,
+            in_process=in_process,
+            device=device,
+            import_seconds=timeout or IMPORT_SECONDS,
+            call_seconds=timeout or CALL_SECONDS,
+        )
+    except TriuError as error:
+        _stop(_clean(error))
+    except SystemExit:
+        raise
+    except Exception as error:
+        _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
+    try:
+        report = opened.report(selected, _progress(len(selected), quiet))
+    except TriuError as error:
+        _stop(_clean(error))
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
+    finally:
+        opened.close()
+    _finish(report, json_file, markdown_file, show_binding, quiet)
+
+
+def _progress(total: int, quiet: bool) -> Any:
+    """A counter on a terminal, nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        return None
+    count = 0
+
+    def show(verdict: Any) -> None:
+        nonlocal count
+        count += 1
+        sys.stderr.write(f"\r{count} verdicts, at {verdict.claim:<50.50}")
+        sys.stderr.flush()
+
+    return show
+
+
+def _clean(error: object) -> str:
+    from ..reports.safe import clean_lines
+
+    return clean_lines(str(error))
+
+
+def _finish(report: Report, json_file: str | None, markdown_file: str | None, binding: bool, quiet: bool) -> NoReturn:
+    from ..reports import to_json, to_markdown, to_text, write_whole
+    from ..reports.text import counts_line, headline
+
+    if sys.stderr.isatty() and not quiet:
+        sys.stderr.write("\r\x1b[K")
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = min(120, shutil.get_terminal_size((100, 24)).columns)
+    if quiet:
+        click.echo(f"{headline(report)}\n{counts_line(report)}")
+    else:
+        click.echo(to_text(report, width=width, color=color, binding=binding), nl=False)
+    status = CONFORMS if report.conforms else SUITE_FAULT if report.suite_fault else DOES_NOT
+    for name, render in ((json_file, to_json), (markdown_file, to_markdown)):
+        if name is None:
+            continue
+        try:
+            write_whole(Path(name), render(report))
+        except OSError as error:
+            click.echo(f"triu: {name}: cannot be written: {error.strerror}; the report above is complete", err=True)
+            status = UNUSABLE
+    sys.exit(status)
+
+
+@main.command()
+@click.argument("claim", required=False)
+@_spec_option
+@click.option("--role", metavar="NAME", help="Only the claims on this role.")
+def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> None:
+    """List all claims, or explain one."""
+    spec = _load(spec_files)
+    from ..reports.text import claim_text, claims_text
+
+    if claim is None:
+        chosen = [c for c in spec.claims.values() if role in (None, c.role, *c.partners)]
+        if not chosen:
+            _stop(f"no claim concerns a role {role!r}; roles: {', '.join(spec.roles)}")
+        click.echo(claims_text(chosen), nl=False)
+        return
+    known = spec.claims.get(claim)
+    if known is None:
+        matching = spec.select(claim)
+        if len(matching) > 1:
+            click.echo(claims_text(matching), nl=False)
+            return
+        from difflib import get_close_matches
+
+        near = get_close_matches(claim, spec.claims, 1)
+        if not matching:
+            _stop(f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else ''}; `triu claims` lists all")
+        known = matching[0]
+    width = min(110, shutil.get_terminal_size((100, 24)).columns)
+    click.echo(claim_text(known, spec.properties[known.property], width), nl=False)
+
+
+if __name__ == "__main__":
+    main()

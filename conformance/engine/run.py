@@ -1,0 +1,311 @@
+"""Evaluates claims: from the cases of a claim to its verdict on one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...spec import Claim, Evidence, Failure, Outcome, Spec, Verdict
+from ..candidates.errors import CallFailed
+from ..candidates.opening import Candidate
+from ..candidates.subject import Subject
+from . import draw
+from .cases import Case, OutOfDomain, build_inputs
+from .snippet import readable_inputs, snippet
+from .trial import Difference, Trial, Violation
+
+DEFAULT_EXAMPLES = 24
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What went wrong on a case: a violation, or a call that failed."""
+
+    error: Violation | CallFailed
+    trial: Trial
+
+    @property
+    def kind(self) -> str:
+        return "violation" if isinstance(self.error, Violation) else self.error.kind
+
+
+class Engine:
+    """Evaluates the claims of a spec on one candidate, each once; what a claim rests on comes first."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        candidate: Candidate,
+        *,
+        seed: int = 0,
+        examples: int = DEFAULT_EXAMPLES,
+        judges: Sequence[Candidate] = (),
+    ) -> None:
+        self.spec, self.candidate, self.seed, self.examples = spec, candidate, seed, examples
+        self.judges = judges
+        self._verdicts: dict[tuple[str, tuple[str, ...]], Verdict] = {}
+
+    def verdicts(self, claim: Claim) -> list[Verdict]:
+        """A verdict for each object (or pair of objects) that the claim concerns."""
+        subjects = self.candidate.filling(claim.role)
+        groups = [(subject, partners) for subject in subjects for partners in self._partners(claim, subject)]
+        if not groups:
+            wanted = [r for r in (claim.role, *claim.partners) if not self.candidate.filling(r)]
+            reason = f"it provides no {' and no '.join(wanted)}" if wanted else "it has one object of this role"
+            return [_verdict(claim, "—", "unsupported", reason=reason)]
+        return [self.verdict(claim, subject, partners) for subject, partners in groups]
+
+    def _partners(self, claim: Claim, subject: Subject) -> list[tuple[Subject, ...]]:
+        groups: list[tuple[Subject, ...]] = [()]
+        for role in claim.partners:
+            found = self.candidate.filling(role)
+            if role == claim.role:  # each unordered pair once
+                found = found[found.index(subject) + 1 :]
+            groups = [(*group, other) for group in groups for other in found]
+        return groups
+
+    def verdict(self, claim: Claim, subject: Subject, partners: tuple[Subject, ...] = ()) -> Verdict:
+        """The verdict of a claim on an object, evaluated once."""
+        key = (claim.id, (subject.binding.path, *(p.binding.path for p in partners)))
+        known = self._verdicts.get(key)
+        if known is None:
+            known = self._verdicts[key] = self._evaluate(claim, subject, partners)
+        return known
+
+    def _evaluate(self, claim: Claim, subject: Subject, partners: tuple[Subject, ...]) -> Verdict:
+        name = " + ".join(s.binding.name for s in (subject, *partners))
+        for other in (subject, *partners):
+            if other.problem:
+                failure = Failure(f"{other.binding.name}: {other.problem}", hint=claim.hint)
+                return _verdict(claim, name, "errored", failure=failure, reason=other.problem)
+        outside = unsupported(claim, subject)
+        if outside:
+            return _verdict(claim, name, "unsupported", reason=outside)
+        for other_id in claim.rests_on:
+            other = self.spec.claims[other_id]
+            for on in (subject, *partners):
+                if on.role.id != other.role or other.partners:
+                    continue
+                below = self.verdict(other, on)
+                if below.verdict in ("failed", "errored", "inconclusive", "blocked", "suite_fault"):
+                    cause = below.reason.removeprefix("rests on ") if below.verdict == "blocked" else other_id
+                    return _verdict(claim, name, "blocked", reason=f"rests on {cause}")
+        return Run(self, claim, subject, partners, name).verdict()
+
+
+def unsupported(claim: Claim, subject: Subject) -> str:
+    """Why a claim does not concern an object, or nothing."""
+    for convention, values in claim.conventions.items():
+        value, how = subject.conventions.get(convention, ("", ""))
+        if value not in values:
+            return f"its {convention} is {value} ({how})"
+    for need in claim.needs:
+        if not subject.has(need):
+            return {
+                "batches": "it takes single sequences",
+                "gradient": "it is not differentiable by PyTorch",
+                "mask": "it takes no mask",
+                "weights": "it does not return its weights",
+                "torch": "it is not made for torch",
+                "constructor": "it is a function",
+            }.get(need, f"it has no {need.removeprefix('argument ').removeprefix('flag ')}")
+    return ""
+
+
+class Run:
+    """One claim on one object: tries its cases, collects evidence, explains a failure."""
+
+    def __init__(
+        self, engine: Engine, claim: Claim, subject: Subject, partners: tuple[Subject, ...], name: str, *, plain: bool = False
+    ) -> None:
+        self.engine, self.claim, self.subject, self.partners, self.name = engine, claim, subject, partners, name
+        self.plain = plain
+        self.margin = 0.0
+        self.count = 0
+        self.skipped = ""
+        self.choices = self._choices()
+
+    def _choices(self) -> Mapping[str, tuple[Any, ...]] | None:
+        """The claim's domain as far as the candidate takes it; None if nothing is left."""
+        choices = {}
+        for name, values in self.claim.domain.dimensions.items():
+            limit = self.subject.limits.get(name)
+            kept = values
+            if name in self.subject.irrelevant:
+                kept = values[:1]
+            elif limit is not None and not (name == "dtype" and not {"float64", "float32"} & set(values)):
+                kept = tuple(value for value in values if value in limit)
+            if name == "dtype" and self.subject.framework != "torch":
+                kept = tuple(value for value in kept if value != "bfloat16")
+            if not kept:
+                return None
+            choices[name] = kept
+        return choices
+
+    def verdict(self) -> Verdict:
+        claim = self.claim
+        if self.choices is None:
+            return self._done("unsupported", reason="its cases lie outside of what the candidate takes")
+        owed = [f for f in claim.evidence if draw.reachable(self.choices, claim.requires, f)]
+        waived = tuple(f.text for f in claim.evidence if f not in owed)
+        cases = draw.stream(self.choices, claim.requires, self.engine.examples, self.engine.seed)
+        broken, seen = self._try(cases, owed)
+        for formula in owed:
+            if broken is None and formula.text not in seen:
+                extra = draw.seek(self.choices, claim.requires, formula, self.engine.examples, self.engine.seed)
+                broken, more = self._try(extra, owed)
+                seen |= more
+        missing = tuple(f.text for f in owed if f.text not in seen)
+        evidence = Evidence(self.count, tuple(f.text for f in owed if f.text in seen), missing, waived)
+        if broken is not None:
+            return self._broken(broken, evidence)
+        if not self.count:
+            reason = self.skipped or "no case of the domain lies within what the candidate takes"
+            return self._done("unsupported", evidence, reason=reason)
+        if missing:
+            reason = f"not seen in {self.count} cases: {'; '.join(missing)}"
+            return self._done("inconclusive", evidence, reason=reason, failure=Failure(reason, hint="Run with more --examples."))
+        return self._done("passed", evidence)
+
+    def _try(self, cases: Sequence[Case], owed: Sequence[Any]) -> tuple[Broken | None, set[str]]:
+        seen: set[str] = set()
+        for case in cases:
+            broken, done = self.attempt(case)
+            if broken is not None:
+                self.count += 1
+                return broken, seen
+            if done:
+                self.count += 1
+                seen |= {f.text for f in owed if f.text not in seen and f(case)}
+        return None, seen
+
+    def attempt(self, case: Case) -> tuple[Broken | None, bool]:
+        """The claim on one case: what broke, and whether the case lies within the candidate's domain."""
+        from ..properties import apply
+
+        trial = Trial(self.claim, self.subject, self.partners, case, build_inputs(self.subject.role, case))
+        try:
+            apply(trial)
+        except OutOfDomain as error:
+            self.skipped = str(error)
+            return None, False
+        except (Violation, CallFailed) as error:
+            return Broken(error, trial), True
+        self.margin = max(self.margin, trial.margin)
+        return None, True
+
+    def _done(self, outcome: Outcome, evidence: Evidence | None = None, **more: Any) -> Verdict:
+        margin = float(f"{self.margin:.2g}") if outcome == "passed" and self.margin else None
+        return _verdict(self.claim, self.name, outcome, evidence=evidence or Evidence(), margin=margin, **more)
+
+    # failures
+
+    def _broken(self, broken: Broken, evidence: Evidence) -> Verdict:
+        if broken.kind in ("time-out", "exit", "protocol"):
+            return self._done("errored", evidence, failure=self._failure(broken))
+        assert self.choices is not None
+        if not self.plain:
+            smallest = draw.smallest(
+                self.choices, self.claim.requires, broken.trial.case, lambda c: self._same_way(c, broken), self.engine.seed
+            )
+            again = self._fresh(smallest)
+            if again is None:
+                what = f"not deterministic: {_sentence(broken.error)}; the same case passed when it was tried again"
+                return self._done("failed", evidence, failure=replace(self._failure(broken), what=what))
+            broken = again
+            fault = self._suite_fault(broken)
+            if fault:
+                return self._done("suite_fault", evidence, failure=replace(self._failure(broken), what=fault), reason=fault)
+        outcome: Outcome = "failed" if broken.kind in ("violation", "result") else "errored"
+        return self._done(outcome, evidence, failure=self._failure(broken))
+
+    def _same_way(self, case: Case, broken: Broken) -> bool:
+        found, _ = self.attempt(case)
+        return found is not None and found.kind == broken.kind
+
+    def _fresh(self, case: Case) -> Broken | None:
+        self.subject.remembered.clear()
+        return self.attempt(case)[0]
+
+    def _suite_fault(self, broken: Broken) -> str:
+        """Whether the baseline fails the case too, or the second opinion disagrees with it."""
+        outcomes = {}
+        for judge in self.engine.judges:
+            if judge.session.target.text == self.subject.session.target.text:
+                continue
+            outcomes[judge.session.target.text] = self._judged(judge, broken.trial.case)
+        fails = [name for name, ok in outcomes.items() if ok is False]
+        if fails:
+            return f"the {' and the '.join(fails)} fails this case too: {_sentence(broken.error)}"
+        return ""
+
+    def _judged(self, judge: Candidate, case: Case) -> bool | None:
+        """True if the judge passes the case, False if it fails it, None if it has nothing to say."""
+        partners: list[Subject] = []
+        for role in self.claim.partners:
+            found = judge.filling(role)
+            if not found:
+                return None
+            partners.append(found[-1])
+        result: bool | None = None
+        for subject in judge.filling(self.claim.role):
+            if subject.problem or unsupported(self.claim, subject) or subject in partners:
+                continue
+            run = Run(self.engine, self.claim, subject, tuple(partners), subject.binding.name, plain=True)
+            if run.choices is None:
+                continue
+            broken, done = run.attempt(case)
+            if done:
+                if broken is None:
+                    return True
+                result = False
+        return result
+
+    def _failure(self, broken: Broken) -> Failure:
+        trial, error = broken.trial, broken.error
+        difference = error.difference if isinstance(error, Violation) else None
+        difference = difference or Difference(None, None)
+        return Failure(
+            what=_sentence(error),
+            expected=difference.expected,
+            observed=difference.observed,
+            index=difference.index,
+            case={k: v for k, v in trial.case.items() if k != "seed" and self._matters(k)},
+            inputs=readable_inputs(trial),
+            meant="" if self.plain else self._meant(),
+            hint=self.claim.hint,
+            snippet=snippet(trial),
+            error=dict(error.detail) if isinstance(error, CallFailed) else None,
+        )
+
+    def _matters(self, name: str) -> bool:
+        return name not in ("front", "pad_id") or "ids" in self.subject.binding.arguments
+
+    def _meant(self) -> str:
+        """The declaration under which the claim would pass, if there is one."""
+        assert self.choices is not None
+        cases = draw.stream(self.choices, self.claim.requires, self.engine.examples, self.engine.seed)
+        for convention in self.subject.role.conventions:
+            current, how = self.subject.conventions.get(convention.name, ("", ""))
+            if convention.kind == "probed" or how == "declared" or current not in convention.values:
+                continue
+            for value, meaning in convention.values.items():
+                if value == current or value == "additive":  # a kind of mask is seen, not meant
+                    continue
+                other = self.subject.with_convention(convention.name, value)
+                if not unsupported(self.claim, other):
+                    run = Run(self.engine, self.claim, other, self.partners, self.name, plain=True)
+                    if run.choices is None or run._try(cases, ())[0] is not None or not run.count:
+                        continue
+                table = f'[conventions.{self.name.split(" + ")[0]}]'
+                return f"correct if you meant: {meaning}. Then declare it in triu.toml: {table} {convention.name} = \"{value}\""
+        return ""
+
+
+def _sentence(error: Violation | CallFailed) -> str:
+    return error.what if isinstance(error, Violation) else f"the call failed: {error}" if error.kind == "exception" else str(error)
+
+
+def _verdict(claim: Claim, name: str, outcome: Outcome, **more: Any) -> Verdict:
+    return Verdict(claim.id, claim.title, claim.role_label, claim.level, name, outcome, **more)

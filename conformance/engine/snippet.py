@@ -1,0 +1,130 @@
+"""The Python that reproduces a failure with the candidate and torch or NumPy alone, from the Session's log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..candidates import wire
+from ..candidates.session import Call
+from .trial import Trial
+
+MANY = 400
+
+
+def readable_inputs(trial: Trial) -> dict[str, Any]:
+    """The case's inputs in readable numbers; what is large is given by its shape."""
+    shown: dict[str, Any] = {}
+    for name, value in {**trial.inputs, **(trial.shown or {})}.items():
+        if isinstance(value, np.ndarray):
+            small = value.size <= MANY
+            shown[name] = _numbers(value).tolist() if small else f"array of shape {list(value.shape)}"
+        elif value is not None:
+            shown[name] = value
+    return shown
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    return np.round(values.astype(np.float64), 6) + 0.0 if values.dtype.kind == "f" else values
+
+
+def snippet(trial: Trial) -> str:
+    """Python for the last call that the claim made; empty where it would be too long to paste."""
+    calls = trial.subject.last_calls
+    if not calls:
+        return ""
+    call = calls[-1]
+    lines = [*_imports(trial, call), *_statements(trial, call)]
+    text = "\n".join(lines)
+    return text if len(text) < 6000 else ""
+
+
+def _imports(trial: Trial, call: Call) -> list[str]:
+    target = trial.subject.session.target.wire
+    name = call.built.path.partition(":")[2]
+    first = name.split(".")[0]
+    lines = []
+    if target["kind"] == "file":
+        path = Path(target["path"])
+        lines.append(f"# run in the folder of {path.name}")
+        if path.stem.isidentifier():
+            lines.append(f"from {path.stem} import {first}")
+        else:
+            lines += ["import runpy", f"{first} = runpy.run_path({path.name!r})[{first!r}]"]
+    elif target["kind"] == "live":
+        lines.append(f"# {first} is the object that was checked")
+    else:
+        module = call.built.path.partition(":")[0]
+        if target["kind"] == "folder":
+            lines.append(f"# run in the folder {Path(target['path']).name}")
+        lines.append(f"from {module} import {first}")
+    used = _containers(call)
+    if "torch" in used or trial.subject.framework == "torch":
+        lines.insert(1 if lines and lines[0].startswith("#") else 0, "import torch")
+    if "numpy" in used:
+        lines.insert(1 if lines and lines[0].startswith("#") else 0, "import numpy as np")
+    return [*lines, ""]
+
+
+def _containers(call: Call) -> set[str]:
+    return {value.container for value in (*call.args, *call.kwargs.values()) if isinstance(value, wire.Array)}
+
+
+def _statements(trial: Trial, call: Call) -> list[str]:
+    name = call.built.path.partition(":")[2]
+    target = name
+    lines = []
+    if trial.subject.binding.entry["kind"] == "class":
+        built = _arguments(call.built.args, call.built.kwargs)
+        lines += ["torch.manual_seed(0)"] if trial.subject.framework == "torch" else []
+        lines.append(f"layer = {name}({built})")
+        if trial.subject.binding.entry["module_class"]:
+            lines.append("layer.eval()" if not call.built.double else "layer.eval().double()")
+        target = "layer"
+    args = []
+    for n, value in enumerate(call.args):
+        lines += _assign(f"arg{n}", value)
+        args.append(f"arg{n}" if isinstance(value, wire.Array) else repr(value))
+    named = []
+    for key, value in call.kwargs.items():
+        if isinstance(value, wire.Array):
+            lines += _assign(key, value)
+            named.append(f"{key}={key}")
+        else:
+            named.append(f"{key}={value!r}")
+    method = f".{call.method}" if call.method and call.method != "__call__" else ""
+    lines.append(f"print({target}{method}({', '.join([*args, *named])}))")
+    return lines
+
+
+def _arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
+
+
+def _assign(name: str, value: Any) -> list[str]:
+    if not isinstance(value, wire.Array):
+        return []
+    numbers = _literal(value.values)
+    if value.container == "torch":
+        return [f"{name} = torch.tensor({numbers}, dtype=torch.{value.dtype})".replace("inf", "float('inf')")]
+    if value.container == "numpy":
+        return [f"{name} = np.array({numbers}, dtype={'bool' if value.dtype == 'bool' else 'np.' + value.dtype})".replace("inf", "np.inf")]
+    return [f"{name} = {numbers}"]
+
+
+def _literal(values: np.ndarray) -> str:
+    if values.size > MANY * 4:
+        return f"... (an array of shape {list(values.shape)})"
+    if values.size and not values.any() and values.ndim > 1 and values.size > 24:
+        return _zeros(values.shape)
+    return repr(_numbers(values).tolist()).replace("nan", "float('nan')")
+
+
+def _zeros(shape: tuple[int, ...]) -> str:
+    text = "0.0"
+    for n in reversed(shape):
+        text = f"[{text}] * {n}"
+    return text

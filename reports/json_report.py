@@ -1,0 +1,113 @@
+"""A report as JSON and back.  Not-a-number and infinity become strings, so that any reader can take it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..spec import BoundObject, Evidence, Failure, Report, Verdict
+from ..spec.verdict import REPORT_FORMAT
+
+
+def to_json(report: Report) -> str:
+    """The report as JSON text; the same report gives the same text."""
+    document = {
+        "format": report.format,
+        "conforms": report.conforms,
+        "seed": report.seed,
+        "candidate": dict(report.candidate),
+        "counts": report.counts,
+        "provides": list(report.provides),
+        "notes": list(report.notes),
+        "binding": [_bound(item) for item in report.binding],
+        "environment": dict(report.environment),
+        "verdicts": [_verdict(verdict) for verdict in report.verdicts],
+    }
+    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> Report:
+    """Read a report that :func:`to_json` wrote.
+
+    Raises ValueError where the text is not a whole report of this format.
+    """
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("format") != REPORT_FORMAT or "verdicts" not in document:
+        raise ValueError(f"this is no triu report of format {REPORT_FORMAT}")
+    return Report(
+        candidate=document["candidate"],
+        seed=document["seed"],
+        binding=tuple(
+            BoundObject(
+                item["role"],
+                item["object"],
+                item["signature"],
+                item["arguments"],
+                {n: (c["value"], c["source"]) for n, c in item["conventions"].items()},
+                item["judged"],
+                item["problem"],
+            )
+            for item in document["binding"]
+        ),
+        verdicts=tuple(_read_verdict(item) for item in document["verdicts"]),
+        environment=document["environment"],
+        notes=tuple(document["notes"]),
+    )
+
+
+def _bound(item: BoundObject) -> dict[str, Any]:
+    conventions = {name: {"value": value, "source": source} for name, (value, source) in item.conventions.items()}
+    return {**asdict(item), "arguments": dict(item.arguments), "conventions": conventions}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "claim": verdict.claim,
+        "title": verdict.title,
+        "role": verdict.role,
+        "level": verdict.level,
+        "object": verdict.object,
+        "verdict": verdict.verdict,
+        "evidence": asdict(verdict.evidence),
+        "margin": verdict.margin,
+    }
+    if verdict.reason:
+        document["reason"] = verdict.reason
+    if verdict.failure is not None:
+        document["failure"] = asdict(verdict.failure)
+    return document
+
+
+def _read_verdict(item: Mapping[str, Any]) -> Verdict:
+    failure = item.get("failure")
+    if failure is not None:
+        index = failure["index"]
+        failure = Failure(**{**failure, "index": None if index is None else tuple(index)})
+    evidence = {name: tuple(value) if isinstance(value, list) else value for name, value in item["evidence"].items()}
+    return Verdict(
+        item["claim"],
+        item["title"],
+        item["role"],
+        item["level"],
+        item["object"],
+        item["verdict"],
+        Evidence(**evidence),
+        item["margin"],
+        item.get("reason", ""),
+        failure,
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.item() if hasattr(value, "item") else str(value)

@@ -1,0 +1,52 @@
+"""A report as Markdown: for a pull request, a course page, a file beside the submission."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from ..spec import Failure, Report
+from .safe import clean_lines, markdown
+from .text import LOUD, counts_line, headline, side_by_side
+
+
+def to_markdown(report: Report) -> str:
+    """The whole report as Markdown; nothing in it is taken for markup that a candidate wrote."""
+    lines = [f"# {markdown(headline(report))}", "", markdown(counts_line(report)), "", "## Found", ""]
+    rows = []
+    for item in report.binding:
+        told = "; ".join(f"{name}: {value} ({how})" for name, (value, how) in item.conventions.items())
+        rows.append([item.role, markdown(item.signature), markdown(told if item.judged else f"not judged: {item.problem}")])
+    lines += [tabulate(rows, ["role", "object", "conventions"], tablefmt="pipe"), ""]
+    lines += [f"Note: {markdown(note)}" for note in report.notes]
+    loud = [verdict for verdict in report.verdicts if verdict.verdict in LOUD]
+    if loud:
+        lines += ["", "## What is broken", ""]
+    for verdict in loud:
+        failure = verdict.failure or Failure(verdict.reason)
+        lines += [f"### {markdown(verdict.object)}: {markdown(verdict.title)}", ""]
+        lines += [f"{verdict.level} `{verdict.claim}`: **{verdict.verdict}**", ""]
+        lines += [markdown(text) + "\n" for text in (failure.meant, failure.what) if text]
+        if failure.case and verdict.verdict != "inconclusive":
+            lines += ["Smallest case: " + markdown(", ".join(f"{k}={v}" for k, v in failure.case.items())), ""]
+        compared = side_by_side(failure, 90)
+        if compared:
+            lines += [_fenced("\n".join(compared), "text"), ""]
+        if failure.hint:
+            lines += [f"What to do: {markdown(failure.hint)}", ""]
+        if failure.snippet:
+            lines += [_fenced(failure.snippet, "python"), ""]
+    lines += ["## All claims", ""]
+    table = [
+        [f"`{v.claim}`", v.level, markdown(v.object), v.verdict, v.evidence.cases or "", markdown(v.reason)]
+        for v in report.verdicts
+    ]
+    lines += [tabulate(table, ["claim", "level", "object", "verdict", "cases", "why"], tablefmt="pipe"), ""]
+    return "\n".join(lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    body = clean_lines(text)
+    fence = "```"
+    while fence in body:
+        fence += "`"
+    return f"{fence}{language}\n{body}\n{fence}"

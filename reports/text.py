@@ -1,0 +1,271 @@
+"""A report for a terminal: the sentence first, then what failed and why, then the rest in a few lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from ..spec import BoundObject, Claim, Failure, PropertySpec, Report, Verdict
+from .safe import clean, clean_lines
+
+MARKS = {
+    "passed": "✓",
+    "failed": "✗",
+    "errored": "!",
+    "inconclusive": "?",
+    "blocked": "·",
+    "unsupported": "–",
+    "suite_fault": "‼",
+}
+LOUD = ("failed", "errored", "inconclusive", "suite_fault")
+
+
+def headline(report: Report) -> str:
+    """The verdict in a sentence."""
+    name = clean(report.candidate.get("target", "?"))
+    if report.suite_fault:
+        return f"{name}: triu itself is at fault; no verdict"
+    if report.conforms:
+        return f"{name} conforms"
+    must = [v for v in report.verdicts if v.breaks_conformance and v.verdict != "blocked"]
+    if not must:
+        return f"{name} does not conform"
+    words = {"failed": "broken", "errored": "not answered", "inconclusive": "undecided"}
+    kinds = {word: sum(words.get(v.verdict) == word for v in must) for word in words.values()}
+    counted = ", ".join(f"{n} claim{'s' * (n > 1)} {word}" for word, n in kinds.items() if n)
+    return f"{name} does not conform: {counted}"
+
+
+def counts_line(report: Report) -> str:
+    named = {"suite_fault": "suite fault"}
+    return ", ".join(f"{n} {named.get(o, o)}" for o, n in report.counts.items() if n) + f"; seed {report.seed}"
+
+
+def to_text(report: Report, *, width: int = 100, color: bool = False, binding: bool = False) -> str:
+    """The whole report as text of at most ``width`` columns."""
+    paint = _painter(color)
+    lines = [paint(headline(report), "green" if report.conforms else "red"), counts_line(report), ""]
+    lines += _binding_full(report, width) if binding else _binding_short(report, width)
+    for note in report.notes:
+        lines += _wrapped(f"note: {clean(note)}", width)
+    loud = [v for v in report.verdicts if v.verdict in LOUD]
+    for level, title in (("MUST", "Broken"), ("SHOULD", "Advice (does not count against it)"), ("MAY", "For information")):
+        here = [v for v in loud if v.level == level]
+        if here:
+            lines += ["", paint(f"{title}:", "bold")]
+            for group in _grouped(here):
+                lines += ["", *_failure(group, width, paint, report)]
+    lines += ["", *_summary(report, width)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _painter(color: bool) -> Any:
+    codes = {"green": "32", "red": "31", "bold": "1", "dim": "2"}
+    return lambda text, name: f"\x1b[{codes[name]}m{text}\x1b[0m" if color else text
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _binding_short(report: Report, width: int) -> list[str]:
+    judged = [item for item in report.binding if item.judged]
+    lines = ["Found:"]
+    for item in judged:
+        conventions = "; ".join(f"{clean(v)}" for _, (v, how) in item.conventions.items() if how in ("probed", "declared") and v)
+        polarity = _polarity(item)
+        told = "; ".join(part for part in (polarity, conventions) if part)
+        lines += textwrap.wrap(
+            f"{item.role}: {clean(item.signature, 120)}{'  [' + told + ']' if told else ''}",
+            width,
+            initial_indent="  ",
+            subsequent_indent="      ",
+        )
+    for item in report.binding:
+        if not item.judged:
+            lines += _wrapped(f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  ")
+    return lines
+
+
+def _polarity(item: BoundObject) -> str:
+    value, how = item.conventions.get("polarity", ("", ""))
+    if how != "by name":
+        return ""
+    return {"block": "True blocks, by its name", "allow": "True allows, by its name"}.get(value, value)
+
+
+def _binding_full(report: Report, width: int) -> list[str]:
+    rows = []
+    for item in report.binding:
+        arguments = ", ".join(f"{name} → {clean(p)}" for name, p in item.arguments.items())
+        rows.append([item.role, clean(item.signature, 100), "arguments", arguments or "—"])
+        if not item.judged:
+            rows.append(["", "", "not judged", clean(item.problem)])
+        rows += [["", "", name, f"{clean(value)} ({how})"] for name, (value, how) in item.conventions.items()]
+    table = tabulate(rows, ["role", "object", "", "found"], tablefmt="simple", maxcolwidths=[22, 34, 18, max(20, width - 82)])
+    return ["Binding:", "", *table.split("\n")]
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Failures with the same cause on the same object are told once."""
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        same = verdict.failure.what if verdict.failure and verdict.verdict == "errored" else verdict.claim
+        groups.setdefault((verdict.object, same), []).append(verdict)
+    return list(groups.values())
+
+
+def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -> list[str]:
+    verdict = group[0]
+    failure = verdict.failure or Failure(verdict.reason)
+    more = f" (and {len(group) - 1} more claims)" if len(group) > 1 else ""
+    lines = textwrap.wrap(
+        f"{MARKS[verdict.verdict]} {clean(verdict.object)}: {verdict.title}{more}", width, subsequent_indent="  "
+    )
+    lines[0] = paint(lines[0], "bold")
+    lines.append(paint(f"  {verdict.level} {verdict.claim}  {verdict.verdict}", "dim"))
+    indent = "    "
+    if failure.meant:
+        lines += _wrapped(clean(failure.meant), width, indent)
+    lines += _wrapped(clean(failure.what), width, indent)
+    if verdict.verdict != "inconclusive":
+        if failure.case:
+            case = ", ".join(f"{name}={clean(value)}" for name, value in failure.case.items())
+            lines += _wrapped(f"smallest case: {case}", width, indent)
+        lines += [indent + line for line in side_by_side(failure, width - len(indent))]
+    if failure.hint:
+        lines += textwrap.wrap(f"→ {failure.hint}", width, initial_indent=indent, subsequent_indent=indent + "  ")
+    if failure.snippet:
+        lines += [indent + "reproduce:", *(indent + "  " + line for line in clean_lines(failure.snippet).split("\n"))]
+    held = [v for v in report.verdicts if v.verdict == "blocked" and v.object.split(" + ")[0] == verdict.object.split(" + ")[0] and v.reason == f"rests on {verdict.claim}"]
+    if held:
+        lines += _wrapped(f"not tried until this is right: {', '.join(v.claim for v in held)}", width, indent)
+    return lines
+
+
+def side_by_side(failure: Failure, width: int) -> list[str]:
+    """Expected beside observed, the first entry that differs in brackets."""
+    expected, observed = failure.expected, failure.observed
+    if expected is None and observed is None:
+        return []
+    left = _matrix(expected, failure.index if _shape(expected) == _shape(observed) else None)
+    right = _matrix(observed, failure.index)
+    if len(left) == 1 and len(right) == 1:
+        return [f"expected {left[0]}", f"observed {right[0]}"]
+    size = max(map(len, [*left, "expected"]))
+    if size + 3 + max(map(len, [*right, "observed"])) <= width and _shape(expected) == _shape(observed):
+        rows = [f"{'expected':{size}}   observed"]
+        return rows + [f"{a:{size}}   {b}" for a, b in zip(left, right, strict=True)]
+    return ["expected", *("  " + line for line in left), "observed", *("  " + line for line in right)]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return tuple(shape)
+
+
+def _matrix(value: Any, index: tuple[int, ...] | None) -> list[str]:
+    depth = len(_shape(value))
+    if depth == 0:
+        return ["—" if value is None else _cell(value)]
+    if depth == 1:
+        value, index = [value], None if index is None else (0, index[-1] if index else 0)
+    if depth > 2 or not all(isinstance(row, list) for row in value):
+        return [clean(value, 300)]
+    cells = [[_cell(cell) for cell in row] for row in value]
+    if index is not None and len(index) == 2 and index[0] < len(cells) and index[1] < len(cells[index[0]]):
+        i, j = index
+        cells[i][j] = f"[{cells[i][j]}]"
+    size = max((len(cell) for row in cells for cell in row), default=0)
+    return [" ".join(f"{cell:>{size}}" for cell in row) for row in cells]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        text = f"{value:.4f}".rstrip("0").rstrip(".") if abs(value) < 1e4 else f"{value:.3g}"
+        return "0" if text in ("-0", "") else text if float(text) or not value else f"{value:.2g}"
+    return clean(value, 300)
+
+
+def _summary(report: Report, width: int) -> list[str]:
+    lines = []
+    passed = [v for v in report.verdicts if v.verdict == "passed"]
+    if passed:
+        cases = sum(v.evidence.cases for v in passed)
+        by_role = _count_by(passed, lambda v: v.role)
+        lines += _wrapped(
+            f"Passed: {len(passed)} ({', '.join(f'{role} {n}' for role, n in by_role.items())}), {cases} cases in all.", width
+        )
+    missing = [v for v in report.verdicts if v.verdict == "unsupported" and v.object == "—"]
+    if missing:
+        roles = dict.fromkeys(v.reason.removeprefix("it provides no ") for v in missing if v.reason.startswith("it provides"))
+        simple = [role for role in roles if " and " not in role]
+        if simple:
+            lines += _wrapped(f"Not provided, so not judged: {', '.join(simple)}.", width)
+    outside = [v for v in report.verdicts if v.verdict == "unsupported" and v.object != "—"]
+    if outside:
+        reasons: dict[str, list[str]] = {}
+        for verdict in outside:
+            reasons.setdefault(f"{clean(verdict.object)}: {clean(verdict.reason)}", []).append(verdict.claim)
+        lines.append("Outside of what it does (unsupported):")
+        for reason, claims in reasons.items():
+            lines += textwrap.wrap(f"{reason}: {', '.join(claims)}", width, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _count_by(verdicts: Iterable[Verdict], key: Any) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for verdict in verdicts:
+        counts[key(verdict)] = counts.get(key(verdict), 0) + 1
+    return counts
+
+
+def claims_text(claims: Sequence[Claim]) -> str:
+    """A table of claims: id, level, role, first source."""
+    rows = [[c.id, c.level, c.role_label, c.source[0]] for c in claims]
+    return tabulate(rows, ["claim", "level", "role", "source"], tablefmt="simple", maxcolwidths=[None, None, None, 60]) + "\n"
+
+
+def claim_text(claim: Claim, how: PropertySpec, width: int = 100) -> str:
+    """One claim explained: statement, how it is checked, what must be seen, source."""
+    lines = [f"{claim.id}  {claim.level}  ({claim.role_label})", "", *_wrapped(claim.title, width), "", *_wrapped(claim.statement, width)]
+    lines += ["", "How it is checked", *_wrapped(how.how, width, "  ")]
+    cases = ", ".join(f"{name} {_values(values)}" for name, values in claim.domain.dimensions.items())
+    lines += _wrapped(f"Cases: {cases}", width, "  ")
+    given = {name: _argument(value) for name, value in claim.arguments.items() if not isinstance(value, Mapping)}
+    if given:
+        lines += _wrapped("With: " + "; ".join(f"{name} = {value}" for name, value in given.items()), width, "  ")
+    if claim.requires:
+        lines += _wrapped(f"Only where: {'; '.join(f.text for f in claim.requires)}", width, "  ")
+    seen = "; ".join(f.text for f in claim.evidence) or "at least one case"
+    lines += ["", "What must be seen for a pass", *_wrapped(seen, width, "  ")]
+    conditions = [*claim.needs, *(f"{name} is {' or '.join(values)}" for name, values in claim.conventions.items())]
+    if conditions:
+        lines += _wrapped(f"Concerns candidates with: {'; '.join(conditions)}", width, "  ")
+    if claim.tolerance:
+        lines += _wrapped(f"Allowed error: {claim.tolerance.absolute:g} ({claim.tolerance.reason})", width, "  ")
+    if claim.rests_on:
+        lines += ["", "Rests on", *_wrapped(", ".join(claim.rests_on), width, "  ")]
+    lines += ["", "Source", *(line for s in claim.source for line in _wrapped(s, width, "  "))]
+    lines += ["", "If it breaks", *_wrapped(claim.hint, width, "  "), "", f"Defined in {claim.file}"]
+    return "\n".join(lines) + "\n"
+
+
+def _values(values: Sequence[Any]) -> str:
+    if len(values) > 4 and all(isinstance(v, int) and not isinstance(v, bool) for v in values) and values == tuple(range(values[0], values[-1] + 1)):
+        return f"{values[0]}…{values[-1]}"
+    return "{" + ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in values) + "}"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, tuple) and value and hasattr(value[0], "text"):
+        return "[" + ", ".join(axis.text for axis in value) + "]"
+    return getattr(value, "text", None) or str(list(value) if isinstance(value, tuple) else value)
