@@ -43,6 +43,7 @@ class AttentionSubject(Subject):
         self.forms: dict[str, list[str]] = {}
         self.pick: dict[str, tuple[str | int, ...]] = {}
         self.taken: tuple[str, ...] = ()
+        self.full_mask: tuple[str, str] | None = None  # how "no mask" is said where a mask is required
         self.sentinel = -np.inf
 
     @property
@@ -58,7 +59,7 @@ class AttentionSubject(Subject):
 
     def probe(self) -> None:
         problems: list[str] = []
-        frameworks = list(dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework(), "numpy"]))
+        frameworks = dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework(), "numpy", "list"])
         for framework in frameworks:
             self.framework = framework
             accepted = [layout for layout in FORMS if self._accepts(layout, problems)]
@@ -70,9 +71,9 @@ class AttentionSubject(Subject):
         right = [layout for layout in accepted if self._is_right(layout)]
         # A layout that is accepted with another result, while one is right, was not meant to be supported,
         # unless it is the plain batch: a softmax over the wrong axis is right for a single sequence.
-        self.layouts = [l for l in accepted if l in right or not right or (l == "3d" and right == ["2d"])]
-        self.limits["layout"] = tuple(l for l in ("3d", "4d", "2d") if l in self.layouts)
-        self.probed("layout", ", ".join(LAYOUTS[l] for l in self.limits["layout"]))
+        self.layouts = [x for x in accepted if x in right or not right or (x == "3d" and right == ["2d"])]
+        self.limits["layout"] = tuple(x for x in ("3d", "4d", "2d") if x in self.layouts)
+        self.probed("layout", ", ".join(LAYOUTS[x] for x in self.limits["layout"]))
         self.probed("result", self._describe_result())
         if self.takes_mask:
             self._probe_masks()
@@ -82,35 +83,53 @@ class AttentionSubject(Subject):
         if self.takes_mask and "fully_blocked" in self.conventions:
             self._probe_fully_blocked()
 
-    def _probe_inputs(self, layout: str, T: int = 4, S: int = 4, mask: bool = False) -> Inputs:
-        case = Case.of({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1, "T": T, "S": S})
-        case = case.replaced(d=5, dv=5, mask="causal" if mask else "none", seed=11)
+    def _probe_inputs(self, layout: str, T: int = 4, S: int = 5) -> Inputs:
+        """Sizes that differ from each other, so that no axis is taken for another: B = 2, h = 3, d = 6, d_v = 7."""
+        S = T if self.role.id == "causal_attention" else S
+        case = Case.of({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1})
+        case = case.replaced(T=T, S=S, d=6, dv=7, mask="none", seed=11)
         rng, n = case.rng, case["B"] * case["h"]
-        values = {"query": normal(rng, (n, T, 5)), "key": normal(rng, (n, S, 5)), "value": normal(rng, (n, S, 5))}
-        values["mask"] = None
-        return Inputs(case, {k: v.astype(np.float32) if v is not None else None for k, v in values.items()})
+        values: dict[str, Any] = {name: normal(rng, (n, T if name == "query" else S, 6)) for name in ("query", "key")}
+        values["value"] = normal(rng, (n, S, 7))
+        return Inputs(case, {**{k: v.astype(np.float32) for k, v in values.items()}, "mask": None})
 
     def _accepts(self, layout: str, problems: list[str]) -> bool:
-        inputs = self._probe_inputs(layout)
-        try:
-            raw = self.send(self._calls(inputs, None, layout))[0]
-        except CallFailed as error:
-            problems.append(str(error))
-            return False
-        pick = self._locate(raw, inputs, layout)
-        if "output" not in pick:
-            problems.append(f"it returned {kind_of(raw)} for queries of shape {self._shape(inputs, layout)}")
-            return False
-        self.pick = pick if len(pick) >= len(self.pick) else self.pick
-        return True
+        """Whether a call in this layout returns an output; a mask that is required is one that hides nothing."""
+        known = self.full_mask
+        forced = self.takes_mask and not self.binding.arguments["mask"].has_default
+        for square in (False, True):
+            inputs = self._probe_inputs(layout, 4, 4 if square else 5)
+            for needed in (None, "boolean", "additive") if forced else (None,):
+                for form in FORMS[layout] if needed else ("",):
+                    self.full_mask = (needed, form) if needed else None
+                    try:
+                        raw = self.send(self._calls(inputs, self._no_mask(inputs, layout), layout))[0]
+                    except (CallFailed, OutOfDomain) as error:
+                        problems.append(str(error))
+                        continue
+                    pick = self._locate(raw, inputs, layout)
+                    if "output" in pick:
+                        self.pick = pick if len(pick) >= len(self.pick) else self.pick
+                        return True
+                    problems.append(f"it returned {kind_of(raw)} for queries of shape {self._shape(inputs, layout)}")
+        self.full_mask = known
+        return False
+
+    def _no_mask(self, inputs: Inputs, layout: str) -> wire.Array | None:
+        if self.full_mask is None:
+            return None
+        kind, form = self.full_mask
+        N, T = inputs["query"].shape[:2]
+        everything = np.ones((N, T, inputs["key"].shape[1]), dtype=bool)
+        return self._encode_mask(everything, inputs, kind, layout, form if form in FORMS[layout] else "(T, S)")
 
     def _shape(self, inputs: Inputs, layout: str) -> tuple[int, ...]:
         return self._lead(inputs.case, layout) + inputs["query"].shape[1:]
 
     def _locate(self, raw: Any, inputs: Inputs, layout: str) -> dict[str, tuple[str | int, ...]]:
-        """Where output and weights are in what came back, told apart by shape (and name)."""
+        """Where output and weights are in what came back, told apart by shape (and by their sums)."""
         lead, T, S = self._lead(inputs.case, layout), inputs.case["T"], inputs.case["S"]
-        shapes = {"output": (*lead, T, 5), "weights": (*lead, T, S)}
+        shapes = {"output": (*lead, T, inputs["value"].shape[2]), "weights": (*lead, T, S)}
         found: dict[str, tuple[str | int, ...]] = {}
         for path, item in leaves(raw):
             for name, shape in shapes.items():
@@ -128,75 +147,78 @@ class AttentionSubject(Subject):
         return f"({', '.join(order)})"
 
     def _is_right(self, layout: str) -> bool:
-        inputs = self._probe_inputs(layout)
-        try:
-            output = self._decode(self.send(self._calls(inputs, None, layout)), inputs, layout)["output"]
-        except CallFailed:
-            return False
-        visible = np.tri(4, dtype=bool)[None] if self.role.id == "causal_attention" else None
-        expected = _attend(inputs["query"], inputs["key"], inputs["value"], visible)
-        return output.shape == expected.shape and bool(np.allclose(output, expected, rtol=1e-3, atol=1e-3))
+        for square in (False, True):
+            inputs = self._probe_inputs(layout, 4, 4 if square else 5)
+            try:
+                answers = self.send(self._calls(inputs, self._no_mask(inputs, layout), layout))
+                output = self._decode(answers, inputs, layout)["output"]
+            except CallFailed:
+                continue
+            visible = np.tri(4, dtype=bool)[None] if self.role.id == "causal_attention" else None
+            expected = _attend(inputs["query"], inputs["key"], inputs["value"], visible)
+            return output.shape == expected.shape and bool(np.allclose(output, expected, rtol=1e-3, atol=1e-3))
+        return False
 
     def _probe_masks(self) -> None:
-        """Which shapes and kinds of mask act as masks: hide what they block and nothing else."""
-        self.kinds, self.forms = [], {}
-        declared = self.conventions.get("polarity") == ("additive", "declared")
-        for kind in ("additive",) if declared else KINDS:
-            fits = {
-                layout: [form for form in FORMS[layout] if self._masks_as(kind, layout, form)] for layout in self.layouts
-            }
-            if any(fits.values()):
-                self.kinds.append(kind)
-                for layout, forms in fits.items():
-                    known = self.forms.setdefault(layout, [])
-                    known += [form for form in forms if form not in known]
-        self.taken = tuple(self.kinds)
-        if not self.kinds:  # nothing acts as a mask: let the claims say so, in the form that its name suggests
-            self.kinds = ["additive" if declared else "boolean"]
-            self.forms = {
-                layout: [form for form in FORMS[layout] if self._survives(self.kinds[0], layout, form)] or list(FORMS[layout])[:1]
-                for layout in self.layouts
-            }
+        """Which kinds and shapes of mask are taken.
+
+        A kind counts if it acts as a mask in some shape.  A shape counts if the call succeeds: sizes are
+        all different, so what is taken without an error and hides the wrong things is a fault, and the
+        claims shall see it.
+        """
+        kinds = ("additive",) if self.conventions.get("polarity") == ("additive", "declared") else KINDS
+        tried = {
+            (kind, layout, form): self._try_mask(kind, layout, form)
+            for kind in kinds
+            for layout in self.layouts
+            for form in FORMS[layout]
+        }
+        acting = [kind for kind in kinds if any(r == "masks" for (k, _, _), r in tried.items() if k == kind)]
+        self.taken = tuple(acting)
+        if "boolean" not in acting and kinds == KINDS and (not acting or self._says_boolean()):
+            acting.insert(0, "boolean")
+        self.kinds = [kind for kind in acting if kind != "integer"] or ["additive" if kinds != KINDS else "boolean"]
         for layout in self.layouts:
-            if not self.forms.get(layout):
-                self.forms[layout] = [f for f in FORMS[layout] if self._survives(self.kinds[0], layout, f)]
+            results = {form: [tried[kind, layout, form] for kind in self.kinds] for form in FORMS[layout]}
+            self.forms[layout] = [form for form, found in results.items() if "fails" not in found]
+            self.forms[layout] = self.forms[layout] or [form for form, found in results.items() if "masks" in found]
+        if any(self.forms.values()):  # a layout in which no mask can be given is left alone
+            self.layouts = [layout for layout in self.layouts if self.forms[layout]]
+            self.limits["layout"] = tuple(layout for layout in self.limits["layout"] if layout in self.layouts)
+            self.probed("layout", ", ".join(LAYOUTS[x] for x in self.limits["layout"]))
         if self.kinds == ["additive"]:
-            self.conventions["polarity"] = ("additive", "probed")
-        self.kinds = [kind for kind in self.kinds if kind != "integer"] or self.kinds
+            self.conventions["polarity"] = ("additive", self.conventions["polarity"][1].replace("by name", "probed"))
         self.probed("mask_kind", ", ".join(self.kinds))
         self.probed("mask_shape", "; ".join(dict.fromkeys(f for forms in self.forms.values() for f in forms)))
 
-    def _survives(self, kind: str, layout: str, form: str) -> bool:
-        inputs = self._probe_inputs(layout)
-        mask = np.repeat(np.tri(4, dtype=bool)[None], len(inputs["query"]), axis=0)
-        if form in ("(B, 1, S)", "(B, 1, 1, S)", "(B, S)"):
-            mask = np.broadcast_to(np.array([True, True, True, False]), mask.shape).copy()
-        try:
-            output = self._masked(inputs, mask, kind, layout, form)
-        except (CallFailed, OutOfDomain):
-            return False
-        return output.shape == inputs["query"].shape
+    def _says_boolean(self) -> bool:
+        """Whether the author's own words call the mask boolean, and not additive."""
+        words = str(self.binding.entry.get("doc", "")).lower()
+        return "bool" in words and not any(word in words for word in ("add", "-inf", "float"))
 
-    def _masks_as(self, kind: str, layout: str, form: str) -> bool:
-        """Whether such a mask hides the values it blocks and shows those it allows."""
-        inputs = self._probe_inputs(layout, T=3, S=4)
+    def _try_mask(self, kind: str, layout: str, form: str) -> str:
+        """``masks``: hides the values it blocks and nothing else; ``runs``: does something else; ``fails``."""
+        found = "fails"
         for square in (False, True):
-            if square:
-                inputs = self._probe_inputs(layout, T=4, S=4)
+            inputs = self._probe_inputs(layout, 4, 4 if square else 5)
             mask = self._probe_pattern(inputs, form)
             try:
                 before = self._masked(inputs, mask, kind, layout, form)
+                if before.shape != (*inputs["query"].shape[:2], inputs["value"].shape[2]):
+                    continue
+                found = "runs"
                 moved = np.where(mask.any(axis=1)[..., None], 0.0, 9.0).astype(np.float32)
                 hidden = self._masked(inputs.replaced(value=inputs["value"] + moved), mask, kind, layout, form)
                 shown = self._masked(inputs.replaced(value=inputs["value"] + (9.0 - moved)), mask, kind, layout, form)
-                if not np.isfinite(before).all() or before.shape != inputs["query"].shape:
-                    continue
-                if np.abs(hidden - before).max() > 1e-3 or np.abs(shown - before).max() < 1.0:
-                    continue
-                return kind != "additive" or self._adds(inputs, mask, layout, form, before)
+                if not np.isfinite(before).all() or np.abs(hidden - before).max() > 1e-3:
+                    return "runs"
+                if np.abs(shown - before).max(axis=(1, 2)).min() < 1.0:
+                    return "runs"
+                adds = kind != "additive" or self._adds(inputs, mask, layout, form, before)
+                return "masks" if adds else "runs"
             except (CallFailed, OutOfDomain):
                 continue
-        return False
+        return found
 
     def _probe_pattern(self, inputs: Inputs, form: str) -> np.ndarray:
         """The last key blocked for everyone (and, per row of a batch, one more key for some)."""
@@ -228,28 +250,29 @@ class AttentionSubject(Subject):
         """float64 and float32 as far as the candidate takes them."""
         accepted = []
         for dtype in ("float64", "float32"):
-            inputs = self._probe_inputs(self.layouts[0])
+            inputs = self._probe_inputs(self.layouts[0], 4, 4)
             values = {k: v.astype(dtype) if v is not None else None for k, v in inputs.values.items()}
             try:
                 output = self.run(Inputs(inputs.case.replaced(dtype=dtype), values))["output"]
             except (CallFailed, OutOfDomain):
                 continue
             accepted.append(dtype)
-            if dtype == "float64" and output.shape == inputs["query"].shape:
+            if dtype == "float64":
                 self._probe_precision(inputs, output)
         return tuple(accepted) or ("float64", "float32")
 
     def _probe_precision(self, inputs: Inputs, output: np.ndarray) -> None:
         """float64 inputs may rightly be computed in float32, as libraries do in their softmax."""
         visible = np.tri(4, dtype=bool)[None] if self.role.id == "causal_attention" else None
-        error = np.abs(output - _attend(inputs["query"], inputs["key"], inputs["value"], visible)).max()
+        expected = _attend(inputs["query"], inputs["key"], inputs["value"], visible)
+        error = np.abs(output - expected).max() if output.shape == expected.shape else np.inf
         size, scores = float(np.abs(inputs["value"]).max()), score_scale(inputs)
         if rounding("float64", scores, size) < error <= rounding("float32", scores, size):
             self.precision = "float32"
             self.probed("precision", "float32 inside")
 
     def _probe_fully_blocked(self) -> None:
-        inputs = self._probe_inputs(self.layouts[0])
+        inputs = self._probe_inputs(self.layouts[0], 4, 4)
         mask = np.ones((len(inputs["query"]), 4, 4), dtype=bool)
         mask[:, 1] = False
         try:
@@ -275,7 +298,7 @@ class AttentionSubject(Subject):
     def calls_for(self, inputs: Inputs) -> list[Call]:
         layout = self._layout(inputs)
         masked = inputs.get("mask") is not None and self.takes_mask
-        encoded = self._choose_mask(inputs, layout) if masked else None
+        encoded = self._choose_mask(inputs, layout) if masked else self._no_mask(inputs, layout)
         options = {"is_causal": True} if inputs.get("is_causal") else {}
         return self._calls(inputs, encoded, layout, options)
 
@@ -286,13 +309,18 @@ class AttentionSubject(Subject):
         """
         layout = self._layout(inputs)
         kind = {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[own["kind"]]
-        raw = own["raw"]
-        if kind not in self.taken:
-            return self.run(inputs)["output"]
-        if kind != "additive" and partner.convention("polarity") != self.convention("polarity"):
-            raw = ~raw if raw.dtype == bool else (1 - raw).astype(raw.dtype)
-        mask = self.array(raw.astype(inputs["query"].dtype) if kind == "additive" else raw)
-        return self._decode(self.send(self._calls(inputs, mask, layout)), inputs, layout)["output"]
+        shapes = [own["given"], own["raw"]] if kind in self.taken else []
+        for raw in shapes:
+            if kind != "additive" and partner.convention("polarity") != self.convention("polarity"):
+                raw = ~raw if raw.dtype == bool else (1 - raw).astype(raw.dtype)
+            mask = self.array(raw.astype(inputs["query"].dtype) if kind == "additive" else raw)
+            try:
+                output = self._decode(self.send(self._calls(inputs, mask, layout)), inputs, layout)["output"]
+            except CallFailed:
+                continue
+            if output.shape == (*inputs["query"].shape[:2], inputs["value"].shape[2]):
+                return output
+        return self.run(inputs)["output"]
 
     def gradient(self, inputs: Inputs, cotangent: np.ndarray) -> dict[str, np.ndarray] | None:
         """Gradients of the output with respect to query, key and value; None if nothing connects them."""
@@ -427,6 +455,8 @@ def _counted(case: Mapping[str, Any], array: np.ndarray) -> dict[str, Any]:
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], wire.Array]]:
+    """Every array in what came back, with the path to it; nested lists of numbers are arrays too."""
+    value = _listed(value)
     if isinstance(value, wire.Array):
         yield path, value
     elif isinstance(value, tuple | list):
@@ -443,6 +473,17 @@ def at(value: Any, path: Sequence[str | int]) -> Any:
             value = value[step]
         except (KeyError, IndexError, TypeError):
             return None
+    return _listed(value)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        try:
+            numbers = np.array(value)
+        except ValueError:
+            return value
+        if numbers.dtype.kind in "fib":
+            return wire.Array(numbers, numbers.dtype.name, "list")
     return value
 
 

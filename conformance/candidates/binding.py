@@ -7,7 +7,7 @@ it works on the description that the worker sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -42,6 +42,17 @@ def core(name: str) -> str:
     parts = words(name)
     left = [part for part in parts if part not in AFFIXES]
     return "".join(left or parts)
+
+
+# Words around a parameter's name: embeddings_batch is embeddings, input_Q is Q.
+FILLERS = frozenset("batch tensor tensors input inputs array arr matrix mat proj projected projection vectors vecs".split())
+
+
+@lru_cache(maxsize=4096)
+def bare(name: str) -> str:
+    """A parameter's name without fillers, as long as something is left."""
+    parts = words(name)
+    return "".join([part for part in parts if part not in FILLERS] or parts)
 
 
 @dataclass(frozen=True)
@@ -221,6 +232,8 @@ def _match_call(
     missing = [
         a.name for a in role.arguments if a.required and a.name not in matched and not (a.unless and a.unless in matched)
     ]
+    if {"lengths", "ids"} <= matched.keys():
+        return "takes both token ids and lengths, where the role takes one of them"
     if missing:
         return f"has no parameter for {_named(role.arguments, missing)}"
     return matched
@@ -249,11 +262,11 @@ def match(
             matched[by_parameter[parameter["name"]]] = place
         else:
             left.append((parameter, place))
-    # Twice, so that a spelling meant exactly (K beside k) wins over one that differs in case.
-    for exact in (True, False):
+    # In turn: the spelling as it is (K beside k), without case and separators, without words around it.
+    for step in (str, plain, bare):
         still = []
         for parameter, place in left:
-            name = _argument_for(parameter["name"], arguments, matched, exact)
+            name = _argument_for(parameter["name"], arguments, matched, step)
             if name is None:
                 still.append((parameter, place))
             else:
@@ -266,14 +279,10 @@ def match(
 
 
 def _argument_for(
-    name: str, arguments: Sequence[Argument], matched: Mapping[str, Parameter], exact: bool
+    name: str, arguments: Sequence[Argument], matched: Mapping[str, Parameter], step: Callable[[str], str]
 ) -> str | None:
     for argument in arguments:
-        if argument.name in matched:
-            continue
-        if exact and name in argument.names:
-            return argument.name
-        if not exact and plain(name) in frozenset(map(plain, argument.names)):
+        if argument.name not in matched and step(name) in frozenset(map(step, argument.names)):
             return argument.name
     return None
 
@@ -293,8 +302,8 @@ def _convention(
     names = [entry["name"].rsplit(".", 1)[-1], *(p.name for a, p in arguments.items() if _kind(role, a) == "mask")]
     for name in names:
         for value, known in convention.by_name.items():
-            exact, cores = _names_of(tuple(known))
-            if plain(name) in exact or core(name) in cores:
+            exact, cores = _names_of(tuple(k for k in known if not k.startswith("=")))
+            if f"={name}" in known or plain(name) in exact or core(name) in cores:
                 return value, "by name"
     return convention.default, "by name" if convention.kind == "named" else "default"
 

@@ -161,6 +161,7 @@ def describe(modules: Mapping[str, types.ModuleType], own: set[str], named: list
                 continue
             seen[id(value)] = len(entries)
             entries.append(entry)
+            entries += _static_methods(module_name, attribute, value, own)
     for dotted in named:
         for module_name, module in modules.items():
             value = resolve(module, dotted)
@@ -172,6 +173,19 @@ def describe(modules: Mapping[str, types.ModuleType], own: set[str], named: list
                     entries.append(entry)
                 break
     return entries
+
+
+def _static_methods(module: str, name: str, home: Any, own: set[str]) -> list[dict[str, Any]]:
+    """The static and class methods of a class that only groups functions."""
+    if not isinstance(home, type) or _is_module_class(home):
+        return []
+    found = []
+    for method, value in vars(home).items():
+        if isinstance(value, staticmethod | classmethod) and not method.startswith("_"):
+            entry = describe_object(f"{module}:{name}.{method}", f"{name}.{method}", getattr(home, method), own)
+            if entry is not None:
+                found.append({**entry, "own": True})
+    return found
 
 
 def resolve(module: Any, dotted: str) -> Any:

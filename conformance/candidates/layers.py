@@ -14,6 +14,13 @@ from .session import Call
 from .subject import Results, Subject, WrongResult, kind_of
 
 
+def turn(subject: Subject, values: np.ndarray) -> np.ndarray:
+    """(B, T, d) as the candidate wants it, or back: sequence first where that is declared."""
+    if subject.convention("layout") != "sequence_first" or values.ndim != 3:
+        return values
+    return np.ascontiguousarray(values.swapaxes(0, 1))
+
+
 class MultiheadSubject(Subject):
     """PyTorch's contract: masks are passed as the claims make them, in the candidate's own arguments."""
 
@@ -29,7 +36,7 @@ class MultiheadSubject(Subject):
         }
 
     def encode(self, inputs: Inputs, **options: Any) -> Call:
-        given: dict[str, Any] = {n: self.array(inputs[n]) for n in ("query", "key", "value")}
+        given: dict[str, Any] = {n: self.array(turn(self, inputs[n])) for n in ("query", "key", "value")}
         for name in ("attn_mask", "key_padding_mask"):
             if inputs.get(name) is not None:
                 given[name] = self.array(inputs[name])
@@ -41,7 +48,7 @@ class MultiheadSubject(Subject):
         items = [item for _, item in leaves(raw)]
         if not items:
             raise WrongResult(f"it returned {kind_of(raw)}; expected the output, and weights where they are asked for")
-        results: Results = {"output": items[0].values}
+        results: Results = {"output": turn(self, items[0].values)}
         if len(items) > 1:
             results["weights"] = items[1].values
         return results
@@ -99,7 +106,7 @@ class BlockSubject(Subject):
                 except CallFailed as error:
                     problems.append(str(error))
                     continue
-                places = [path for path, item in leaves(raw) if item.values.shape == (2, 3, 8)]
+                places = [path for path, item in leaves(raw) if turn(self, item.values).shape == (2, 3, 8)]
                 if not places:
                     problems.append(f"it returned {kind_of(raw)} for a target of shape (2, 3, 8)")
                     continue
@@ -111,7 +118,7 @@ class BlockSubject(Subject):
         self.mask_kind, self.mask_form = "boolean", "(T, T)"
 
     def _encode(self, inputs: Inputs) -> Call:
-        given: dict[str, Any] = {"x": self.array(inputs["x"]), "memory": self.array(inputs["memory"])}
+        given: dict[str, Any] = {name: self.array(turn(self, inputs[name])) for name in ("x", "memory")}
         if "causal_mask" in self.binding.arguments and self.mask_form:
             given["causal_mask"] = self._mask(inputs)
         return self.make_call(inputs.case, given, self.double)
@@ -132,4 +139,4 @@ class BlockSubject(Subject):
         item = at(raw, self.pick)
         if not isinstance(item, wire.Array):
             raise WrongResult(f"it returned {kind_of(raw)}; expected the block's output")
-        return {"output": item.values}
+        return {"output": turn(self, item.values)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,9 @@ class MaskSubject(Subject):
         self.container = self.framework
 
     def probe(self) -> None:
-        for values in self.probe_inputs():
+        frameworks = dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework(), "numpy"])
+        for values, framework in product(self.probe_inputs(), frameworks):
+            self.framework = framework
             try:
                 raw = self.raw(values)
             except CallFailed:
@@ -74,6 +77,7 @@ class MaskSubject(Subject):
             if self.kind == "additive" and "polarity" in self.conventions:
                 self.conventions["polarity"] = ("additive", "probed")
             return
+        self.framework = next(iter(frameworks))
 
     def probe_inputs(self) -> list[Inputs]:
         cases = [Case.of({"T": 5, "k": 2, "seed": 0}), Case.of({"T": 3, "k": 1, "seed": 0})]
@@ -88,10 +92,12 @@ class MaskSubject(Subject):
         kind = self.kind or kind_of_mask(values)
         if kind == "zero_one" and not np.isin(values, (0, 1)).all():
             kind = "additive"
-        return {**raw, "raw": values, "allowed": read_mask(values, kind, self.convention("polarity")), "kind": kind}
+        return {**raw, "given": raw["raw"], "raw": values, "allowed": read_mask(values, kind, self.convention("polarity")), "kind": kind}
 
     def raw(self, inputs: Inputs) -> Results:
         given = {n: self.plain_argument(inputs[n]) for n in self.binding.arguments if n in inputs}
+        if "tokens" in self.binding.arguments and "T" not in self.binding.arguments:
+            given["tokens"] = self.array(np.ones((1, max(0, inputs["T"])), dtype=np.int64))
         for name in [n for n in given if self._optional_constant(n)]:
             del given[name]
         answer = self.send([self.make_call(inputs.case, given)])[0]

@@ -44,7 +44,7 @@ class PositionSubject(Subject):
         problems: list[str] = []
         if self.by_size:
             self._probe_function(case, problems)
-        elif not self._probe_adding(case, problems) and not self._probe_ids(case, problems):
+        elif not self._probe_adding(case, problems):
             self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
             return
         what = {"adds": "adds to the embedding", "table": "returns a table", "ids": "takes ids", "row": "one position a call"}
@@ -59,29 +59,40 @@ class PositionSubject(Subject):
             self.irrelevant.add("B")
 
     def _probe_function(self, case: Case, problems: list[str]) -> None:
-        try:
-            raw = self._raw(case, {"T": case["T"], "d": case["d"]})
-        except CallFailed as error:
-            problems.append(str(error))
+        """A number of positions, or the positions themselves; a table, or the vector of one position."""
+        for form in ("table", "ids"):
+            self.form = form
+            try:
+                array = as_array(self._raw(case, {"T": self._length(case["T"]), "d": case["d"]}))
+            except CallFailed as error:
+                problems.append(str(error))
+                continue
+            if array is not None and array[0].shape == (case["d"],):
+                self.form = "row"
             return
-        array = as_array(raw)
-        if array is not None and array[0].shape == (case["d"],):
-            self.form = "row"
+        self.form = "table"
+
+    def _length(self, T: int) -> Any:
+        return self.array(np.arange(T, dtype=np.int64)) if self.form == "ids" else T
 
     def _probe_adding(self, case: Case, problems: list[str]) -> bool:
         for framework in dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework()]):
             self.framework = framework
-            for shape in ((2, 3, 8), (3, 3, 8), (3, 8)):
-                x = normal(case.rng, shape).astype(np.float32)
-                try:
-                    still = self._values(self._raw(case, {"x": self.array(np.zeros_like(x)), "T": 3, "d": 8}))
-                    moved = self._values(self._raw(case, {"x": self.array(x), "T": 3, "d": 8}))
-                except CallFailed as error:
-                    problems.append(str(error))
-                    continue
-                self._understand(x, still, moved)
-                return True
-        return False
+            for shape in ((2, 3, 8), (3, 3, 8)):
+                if self._try_adding(case, shape, problems):
+                    return True
+        return self._probe_ids(case, problems) or self._try_adding(case, (3, 8), problems)
+
+    def _try_adding(self, case: Case, shape: tuple[int, ...], problems: list[str]) -> bool:
+        x = normal(case.rng, shape).astype(np.float32)
+        try:
+            still = self._values(self._raw(case, {"x": self.array(np.zeros_like(x)), "T": 3, "d": 8}))
+            moved = self._values(self._raw(case, {"x": self.array(x), "T": 3, "d": 8}))
+        except CallFailed as error:
+            problems.append(str(error))
+            return False
+        self._understand(x, still, moved)
+        return True
 
     def _understand(self, x: np.ndarray, still: np.ndarray, moved: np.ndarray) -> None:
         """From the answers to zeros and to ``x``: adds or returns a table, which axes, which scale."""
@@ -126,7 +137,7 @@ class PositionSubject(Subject):
             rows = [self._values(raw) for raw in self.send(calls)]
             return {"table": self._interleaved(np.stack(rows)), "dtype": rows[0].dtype.name}
         if self.by_size or self.form == "table":
-            given = {"T": T, "d": d}
+            given: dict[str, Any] = {"T": self._length(T), "d": d}
             if not self.by_size:
                 given["x"] = self.array(np.zeros((2, T, d), dtype=np.float32))
             values = self._values(self._raw(case, given))

@@ -80,7 +80,9 @@ def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _encode_tensor(value, torch, buffers)
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return encode(value.item(), buffers, depth)
+    if isinstance(value, np.ndarray):
         plain = np.asarray(value)
         return _encode_array(plain, plain.dtype.name, "numpy", buffers)
     if isinstance(value, tuple | list):

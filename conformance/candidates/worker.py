@@ -114,7 +114,7 @@ class Worker:
             wanted[name] = tensor
         result = function(*args, **kwargs)
         for step in header["pick"]:
-            result = result[step] if isinstance(result, tuple | list | dict) else getattr(result, step)
+            result = getattr(result, step) if isinstance(step, str) and not isinstance(result, dict) else result[step]
         cotangent = self._materialise(wire.decode(header["cotangent"], body))
         if not result.requires_grad:
             return {"connected": False, "gradients": []}

@@ -93,10 +93,10 @@ def _drawn(names: tuple[str, ...], examples: int, seed: int) -> list[tuple[int, 
 
         def collect(vector: tuple[int, ...]) -> bool:
             found[vector] = None
-            return False
+            return len(found) >= examples
 
         vectors = st.tuples(*(st.integers(0, DRAWN - 1) for _ in (*names, "seed")))
-        _search(vectors, collect, examples, _random(seed, names), shrink=False)
+        _search(vectors, collect, 2 * examples, _random(seed, names), shrink=False)
         _numbers[key] = list(found)
     return _numbers[key]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...spec import Claim, Evidence, Failure, Outcome, Spec, Verdict
+from ...spec import Claim, Convention, Evidence, Failure, Outcome, Spec, Verdict
 from ..candidates.errors import CallFailed
 from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
@@ -75,10 +75,7 @@ class Engine:
 
     def _evaluate(self, claim: Claim, subject: Subject, partners: tuple[Subject, ...]) -> Verdict:
         name = " + ".join(s.binding.name for s in (subject, *partners))
-        for other in (subject, *partners):
-            if other.problem:
-                failure = Failure(f"{other.binding.name}: {other.problem}", hint=claim.hint)
-                return _verdict(claim, name, "errored", failure=failure, reason=other.problem)
+        broken = next((other for other in (subject, *partners) if other.problem), None)
         outside = unsupported(claim, subject)
         if outside:
             return _verdict(claim, name, "unsupported", reason=outside)
@@ -91,6 +88,9 @@ class Engine:
                 if below.verdict in ("failed", "errored", "inconclusive", "blocked", "suite_fault"):
                     cause = below.reason.removeprefix("rests on ") if below.verdict == "blocked" else other_id
                     return _verdict(claim, name, "blocked", reason=f"rests on {cause}")
+        if broken is not None:
+            failure = Failure(f"{broken.binding.name}: {broken.problem}", hint=claim.hint)
+            return _verdict(claim, name, "errored", failure=failure, reason=broken.problem)
         return Run(self, claim, subject, partners, name).verdict()
 
 
@@ -153,7 +153,7 @@ class Run:
         broken, seen = self._try(cases, owed)
         for formula in owed:
             if broken is None and formula.text not in seen:
-                extra = draw.seek(self.choices, claim.requires, formula, self.engine.examples, self.engine.seed)
+                extra = draw.seek(self.choices, claim.requires, formula, 2 * self.engine.examples, self.engine.seed, 6)
                 broken, more = self._try(extra, owed)
                 seen |= more
         missing = tuple(f.text for f in owed if f.text not in seen)
@@ -273,7 +273,7 @@ class Run:
             index=difference.index,
             case={k: v for k, v in trial.case.items() if k != "seed" and self._matters(k)},
             inputs=readable_inputs(trial),
-            meant="" if self.plain else self._meant(),
+            meant="" if self.plain else self._meant(trial.case),
             hint=self.claim.hint,
             snippet=snippet(trial),
             error=dict(error.detail) if isinstance(error, CallFailed) else None,
@@ -282,10 +282,10 @@ class Run:
     def _matters(self, name: str) -> bool:
         return name not in ("front", "pad_id") or "ids" in self.subject.binding.arguments
 
-    def _meant(self) -> str:
+    def _meant(self, failing: Case) -> str:
         """The declaration under which the claim would pass, if there is one."""
         assert self.choices is not None
-        cases = draw.stream(self.choices, self.claim.requires, self.engine.examples, self.engine.seed)
+        cases = (failing, *draw.stream(self.choices, self.claim.requires, self.engine.examples, self.engine.seed))
         for convention in self.subject.role.conventions:
             current, how = self.subject.conventions.get(convention.name, ("", ""))
             if convention.kind == "probed" or how == "declared" or current not in convention.values:
@@ -294,13 +294,33 @@ class Run:
                 if value == current or value == "additive":  # a kind of mask is seen, not meant
                     continue
                 other = self.subject.with_convention(convention.name, value)
-                if not unsupported(self.claim, other):
-                    run = Run(self.engine, self.claim, other, self.partners, self.name, plain=True)
-                    if run.choices is None or run._try(cases, ())[0] is not None or not run.count:
-                        continue
+                if not self._would_fit(other, convention, value, cases):
+                    continue
                 table = f'[conventions.{self.name.split(" + ")[0]}]'
                 return f"correct if you meant: {meaning}. Then declare it in triu.toml: {table} {convention.name} = \"{value}\""
         return ""
+
+
+    def _would_fit(self, other: Subject, convention: Convention, value: str, cases: Sequence[Case]) -> bool:
+        """Whether the object is right under another value: this claim, or those made for that value, pass."""
+        claims = [self.claim]
+        if unsupported(self.claim, other):
+            name = convention.name
+            claims = [
+                c
+                for c in self.engine.spec.claims.values()
+                if c.role == self.claim.role and c.conventions.get(name) == (value,) and not c.partners
+            ]
+            if not claims:
+                return convention.kind == "declared" or convention.name == "number"
+        for claim in claims:
+            run = Run(self.engine, claim, other, self.partners, self.name, plain=True)
+            if unsupported(claim, other) or run.choices is None:
+                return False
+            own = cases if claim is self.claim else draw.stream(run.choices, claim.requires, 4, self.engine.seed)
+            if run._try(own, ())[0] is not None or not run.count:
+                return False
+        return True
 
 
 def _sentence(error: Violation | CallFailed) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "matches_reference",
     "no_gradient_to_blocked",
     "non_negative",
+    "not_filled_with_zero",
     "parts_fit",
     "permutation_of_keys",
     "row_sums",
@@ -65,6 +66,21 @@ def zero_where_blocked(trial: Trial, result: str) -> None:
     blocked = ~_visible(trial)
     what = "a blocked key has weight"
     trial.same(weights, np.zeros_like(weights), what, 1e-6, where=blocked)
+
+
+def not_filled_with_zero(trial: Trial) -> None:
+    """The weights are not those of scores that were replaced by 0 where the mask blocks."""
+    weights = trial.result("weights")
+    visible = _visible(trial)
+    if weights.shape != visible.shape or not (np.abs(weights) > 1e-6)[~visible].any():
+        return
+    query, key = (trial.inputs[name].astype(np.float64) for name in ("query", "key"))
+    scores = np.where(visible, query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1]), 0.0)
+    filled = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    filled /= filled.sum(axis=-1, keepdims=True)
+    if np.allclose(weights, filled, atol=1e-5):
+        what = "the score of a blocked key was replaced by 0, so that it keeps a weight: the weight"
+        trial.same(weights, np.zeros_like(weights), what, 1e-6, where=~visible)
 
 
 def softmax_of_visible(trial: Trial, result: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...spec import Formula
 from ..candidates.errors import CallFailed
+from ..candidates.masks import as_array
 from ..engine.cases import Inputs, OutOfDomain, build_inputs, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.oracle import effective_mask
@@ -224,7 +225,7 @@ def repeatable(trial: Trial) -> None:
 
 
 def _comparable(results: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {n: v for n, v in results.items() if isinstance(v, np.ndarray) and n != "raw"}
+    return {n: v for n, v in results.items() if isinstance(v, np.ndarray) and n not in ("raw", "given")}
 
 
 def unchanged_inputs(trial: Trial) -> None:
@@ -236,10 +237,11 @@ def unchanged_inputs(trial: Trial) -> None:
         for name, (sent, found) in zip(names, [*positional, *named], strict=True):
             if not hasattr(sent, "values"):
                 continue
-            same = hasattr(found, "values") and found.values.shape == sent.values.shape
-            if same and np.array_equal(np.nan_to_num(sent.values), np.nan_to_num(found.values)):
+            left = as_array(found)
+            same = left is not None and left[0].shape == sent.values.shape
+            if left is not None and same and np.array_equal(np.nan_to_num(sent.values), np.nan_to_num(left[0])):
                 continue
             raise Violation(
                 f"the call changed its argument {name}",
-                Difference(sent.values.tolist(), found.values.tolist() if same else "another shape"),
+                Difference(sent.values.tolist(), left[0].tolist() if left is not None and same else "another shape"),
             )
