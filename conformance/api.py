@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from .candidates.errors import TriuError
 from .candidates.opening import Candidate, open_candidate
 from .candidates.session import CALL_SECONDS, IMPORT_SECONDS, Session, open_session
 from .candidates.target import Declarations, Target, locate
+from .candidates.transport import Transport
 from .engine.run import DEFAULT_EXAMPLES, Engine
 
 OnVerdict = Callable[[Verdict], None]
@@ -29,28 +30,17 @@ def select(spec: Spec, pattern: str | None) -> tuple[Claim, ...]:
     return claims
 
 
-def judges(spec: Spec) -> list[Candidate]:
-    """The baseline and the NumPy second opinion, opened in this process: a failing case is run on both."""
-    return [open_candidate(open_session(locate(name), in_process=True), spec) for name in ("baseline", "numpy")]
-
-
-class _LazyJudges:
-    """Opens the judges when the first case fails."""
+class Judges:
+    """The baseline and the NumPy second opinion, in this process, opened when the first case fails."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._opened: list[Candidate] | None = None
+        self._opened: list[Candidate] = []
 
-    def __iter__(self) -> Any:
-        if self._opened is None:
-            self._opened = judges(self._spec)
+    def __iter__(self) -> Iterator[Candidate]:
+        if not self._opened:
+            self._opened = [open_candidate(open_session(locate(n), in_process=True), self._spec) for n in ("baseline", "numpy")]
         return iter(self._opened)
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
 
 
 class Check:
@@ -59,7 +49,7 @@ class Check:
     def __init__(self, session: Session, spec: Spec, *, seed: int, examples: int) -> None:
         self.session, self.spec, self.seed = session, spec, seed
         self.candidate = open_candidate(session, spec)
-        self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=_LazyJudges(spec))  # type: ignore[arg-type]
+        self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=Judges(spec))
 
     def report(self, claims: Iterable[Claim] | None = None, on_verdict: OnVerdict | None = None) -> Report:
         """Judge the claims (all of the spec by default)."""
@@ -109,6 +99,7 @@ def open_check(
     device: str = "",
     import_seconds: float = IMPORT_SECONDS,
     call_seconds: float = CALL_SECONDS,
+    transport: Transport | None = None,
 ) -> Check:
     """Open a candidate for checking.  See :func:`check` for the arguments and errors."""
     spec = load_spec() if spec is None else spec
@@ -131,6 +122,7 @@ def open_check(
         in_process=in_process,
         live=live,
         named=named,
+        transport=transport,
         device=device,
         import_seconds=import_seconds,
         call_seconds=call_seconds,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
+
+if TYPE_CHECKING:
+    from .candidates.transport import Subprocess
 
 CONFORMS, DOES_NOT, UNUSABLE, SUITE_FAULT = 0, 1, 2, 3
 
@@ -76,15 +80,21 @@ def check(
 
     Built-in candidates: baseline (the reference), numpy (the second opinion), torch (PyTorch itself).
     """
-    spec = _load(spec_files)
     from .candidates.errors import TriuError
-    from .candidates.session import CALL_SECONDS, IMPORT_SECONDS
 
+    transport: Subprocess | None = None
     try:
-        from .candidates.target import locate
+        from .candidates.target import locate, mentions_torch
+        from .candidates.transport import Subprocess as Worker
 
-        locate(target, conventions)  # cheap, and says what is wrong before anything is imported
+        located = locate(target, conventions)  # says what is wrong before anything is imported
+        if not in_process:  # the worker imports its libraries while this process imports its own
+            transport = Worker(("torch",) if mentions_torch(located) else ())
+            transport.start()
+            threading.Thread(target=__import__, args=("torch",), daemon=True).start()
+        spec = load_spec(spec_files)
         from .api import open_check, select
+        from .candidates.session import CALL_SECONDS, IMPORT_SECONDS
 
         selected = select(spec, claims)
         opened = open_check(
@@ -97,8 +107,11 @@ def check(
             device=device,
             import_seconds=timeout or IMPORT_SECONDS,
             call_seconds=timeout or CALL_SECONDS,
+            transport=transport,
         )
-    except TriuError as error:
+    except (TriuError, SpecError) as error:
+        if transport is not None:
+            transport.close()
         _stop(_clean(error))
     except SystemExit:
         raise

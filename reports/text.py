@@ -20,6 +20,8 @@ MARKS = {
     "unsupported": "–",
     "suite_fault": "‼",
 }
+# Conventions that the short form tells; --show-binding and the other formats tell all.
+TOLD = ("polarity", "layout", "result", "mask_kind", "form", "embedding_scale", "precision")
 LOUD = ("failed", "errored", "inconclusive", "suite_fault")
 
 
@@ -75,7 +77,11 @@ def _binding_short(report: Report, width: int) -> list[str]:
     judged = [item for item in report.binding if item.judged]
     lines = ["Found:"]
     for item in judged:
-        conventions = "; ".join(f"{clean(v)}" for _, (v, how) in item.conventions.items() if how in ("probed", "declared") and v)
+        conventions = "; ".join(
+            f"{name.replace('_', ' ')} {clean(value)}"
+            for name, (value, how) in item.conventions.items()
+            if (how == "probed" and name in TOLD and value != "1") or how == "declared"
+        )
         polarity = _polarity(item)
         told = "; ".join(part for part in (polarity, conventions) if part)
         lines += textwrap.wrap(
@@ -144,6 +150,12 @@ def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -
     if held:
         lines += _wrapped(f"not tried until this is right: {', '.join(v.claim for v in held)}", width, indent)
     return lines
+
+
+def failure_text(verdict: Verdict, width: int = 100) -> str:
+    """One verdict that did not pass, as in the report."""
+    report = Report({}, 0, (), (verdict,), {})
+    return "\n".join(_failure([verdict], width, _painter(False), report))
 
 
 def side_by_side(failure: Failure, width: int) -> list[str]:

@@ -25,11 +25,12 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
         "(1, 1, T, S)": (-1, -1, 2, 3),
         "(B, 1, 1, S)": (0, -1, -1, 3),
         "(B, T, S)": (0, 2, 3),
+        "(1, T, S)": (-1, 2, 3),
         "(B, 1, S)": (0, -1, 3),
         "(B, S)": (0, 3),
     },
 }
-KINDS = ("boolean", "additive", "0 and 1", "integer")
+KINDS = ("boolean", "additive", "0 and 1")
 LAYOUTS = {"3d": "(B, T, d)", "4d": "(B, h, T, d)", "2d": "(T, d)"}
 
 
@@ -86,7 +87,7 @@ class AttentionSubject(Subject):
     def _probe_inputs(self, layout: str, T: int = 4, S: int = 5) -> Inputs:
         """Sizes that differ from each other, so that no axis is taken for another: B = 2, h = 3, d = 6, d_v = 7."""
         S = T if self.role.id == "causal_attention" else S
-        case = Case.of({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1})
+        case = Case({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1})
         case = case.replaced(T=T, S=S, d=6, dv=7, mask="none", seed=11)
         rng, n = case.rng, case["B"] * case["h"]
         values: dict[str, Any] = {name: normal(rng, (n, T if name == "query" else S, 6)) for name in ("query", "key")}
@@ -167,21 +168,16 @@ class AttentionSubject(Subject):
         claims shall see it.
         """
         kinds = ("additive",) if self.conventions.get("polarity") == ("additive", "declared") else KINDS
-        tried = {
-            (kind, layout, form): self._try_mask(kind, layout, form)
-            for kind in kinds
-            for layout in self.layouts
-            for form in FORMS[layout]
-        }
-        acting = [kind for kind in kinds if any(r == "masks" for (k, _, _), r in tried.items() if k == kind)]
+        places = [(layout, form) for layout in self.layouts for form in FORMS[layout]]
+        acting = [kind for kind in kinds if any(self._try_mask(kind, *place) == "masks" for place in places)]
         self.taken = tuple(acting)
         if "boolean" not in acting and kinds == KINDS and (not acting or self._says_boolean()):
             acting.insert(0, "boolean")
-        self.kinds = [kind for kind in acting if kind != "integer"] or ["additive" if kinds != KINDS else "boolean"]
-        for layout in self.layouts:
-            results = {form: [tried[kind, layout, form] for kind in self.kinds] for form in FORMS[layout]}
-            self.forms[layout] = [form for form, found in results.items() if "fails" not in found]
-            self.forms[layout] = self.forms[layout] or [form for form, found in results.items() if "masks" in found]
+        self.kinds = acting or ["additive"]
+        self.forms = {layout: [] for layout in self.layouts}
+        for layout, form in places:
+            if all(self._survives(kind, layout, form) for kind in self.kinds):
+                self.forms[layout].append(form)
         if any(self.forms.values()):  # a layout in which no mask can be given is left alone
             self.layouts = [layout for layout in self.layouts if self.forms[layout]]
             self.limits["layout"] = tuple(layout for layout in self.limits["layout"] if layout in self.layouts)
@@ -190,6 +186,17 @@ class AttentionSubject(Subject):
             self.conventions["polarity"] = ("additive", self.conventions["polarity"][1].replace("by name", "probed"))
         self.probed("mask_kind", ", ".join(self.kinds))
         self.probed("mask_shape", "; ".join(dict.fromkeys(f for forms in self.forms.values() for f in forms)))
+
+    def _survives(self, kind: str, layout: str, form: str) -> bool:
+        """Whether a call with such a mask returns an output at all."""
+        for square in (False, True):
+            inputs = self._probe_inputs(layout, 4, 4 if square else 5)
+            try:
+                output = self._masked(inputs, self._probe_pattern(inputs, form), kind, layout, form)
+            except (CallFailed, OutOfDomain):
+                continue
+            return output.shape == (*inputs["query"].shape[:2], inputs["value"].shape[2])
+        return False
 
     def _says_boolean(self) -> bool:
         """Whether the author's own words call the mask boolean, and not additive."""
@@ -309,8 +316,10 @@ class AttentionSubject(Subject):
         """
         layout = self._layout(inputs)
         kind = {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[own["kind"]]
-        shapes = [own["given"], own["raw"]] if kind in self.taken else []
-        for raw in shapes:
+        for raw in (own["given"], own["raw"]) if kind in self.taken else ():
+            form = {2: "(T, S)", 3: "(1, T, S)", 4: "(1, 1, T, S)"}.get(raw.ndim)
+            if form not in self.forms[layout]:
+                continue
             if kind != "additive" and partner.convention("polarity") != self.convention("polarity"):
                 raw = ~raw if raw.dtype == bool else (1 - raw).astype(raw.dtype)
             mask = self.array(raw.astype(inputs["query"].dtype) if kind == "additive" else raw)

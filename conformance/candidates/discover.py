@@ -10,9 +10,9 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
-import io
+import linecache
+import re
 import sys
-import tokenize
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -366,22 +366,38 @@ def _code_names(code: types.CodeType) -> list[str]:
 
 
 def _line(home: Any) -> int:
+    """The line on which an object is defined, 0 if that cannot be told."""
     code = getattr(inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home, "__code__", None)
     if code is not None:
         return int(code.co_firstlineno)
-    with contextlib.suppress(OSError, TypeError):
-        return inspect.getsourcelines(home)[1]
+    if isinstance(home, type):
+        start = re.compile(rf"\s*class\s+{re.escape(home.__name__)}\b")
+        for number, line in enumerate(_lines(home), 1):
+            if start.match(line):
+                return number
     return 0
+
+
+def _lines(home: Any) -> list[str]:
+    file = getattr(sys.modules.get(getattr(home, "__module__", "")), "__file__", None)
+    return linecache.getlines(file) if isinstance(file, str) and file.endswith(".py") else []
 
 
 def _words(home: Any) -> str:
     """Docstrings and comments of an object: what its author says of it."""
-    with contextlib.suppress(OSError, TypeError, tokenize.TokenError, IndentationError, SyntaxError):
-        source = inspect.getsource(inspect.unwrap(home) if not isinstance(home, type) else home)
-        words = [
-            token.string
-            for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(source)).readline)
-            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and "\n" in token.string)
-        ]
-        return "\n".join([*words, inspect.getdoc(home) or ""])[:MAX_DOC]
-    return (inspect.getdoc(home) or "")[:MAX_DOC]
+    lines, first = _lines(home), _line(home)
+    block: list[str] = []
+    if lines and first:
+        indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
+        for line in lines[first - 1 : first + 400]:
+            text = line.strip()
+            inside = len(line) - len(line.lstrip()) > indent or not text or text[0] in ")@]"
+            if len(block) > 1 and not inside and not text.startswith(("def ", "class ")):
+                break
+            if len(block) > 1 and not inside and not block[-1].lstrip().startswith("@"):
+                break
+            block.append(line)
+    source = "".join(block)
+    comments = re.findall(r"#.*", source)
+    quoted = [text for groups in re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', source, re.DOTALL) for text in groups]
+    return "\n".join([*comments, *quoted, getattr(home, "__doc__", None) or ""])[:MAX_DOC]

@@ -94,7 +94,7 @@ class BlockSubject(Subject):
         return bool(self.binding.entry["module_class"])
 
     def probe(self) -> None:
-        case = Case.of({"B": 2, "h": 2, "d": 4, "T": 3, "S": 3, "seed": 5})
+        case = Case({"B": 2, "h": 2, "d": 4, "T": 3, "S": 3, "seed": 5})
         rng = case.rng
         inputs = Inputs(case, {"x": normal(rng, (2, 3, 8)), "memory": normal(rng, (2, 3, 8)), "mask": np.tri(3, dtype=bool)})
         problems: list[str] = []

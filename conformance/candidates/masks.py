@@ -80,7 +80,7 @@ class MaskSubject(Subject):
         self.framework = next(iter(frameworks))
 
     def probe_inputs(self) -> list[Inputs]:
-        cases = [Case.of({"T": 5, "k": 2, "seed": 0}), Case.of({"T": 3, "k": 1, "seed": 0})]
+        cases = [Case({"T": 5, "k": 2, "seed": 0}), Case({"T": 3, "k": 1, "seed": 0})]
         return [Inputs(case, {"T": case["T"], "k": case["k"]}) for case in cases]
 
     def has(self, need: str) -> bool:
@@ -129,7 +129,7 @@ class PaddingMaskSubject(MaskSubject):
         super().probe()
 
     def probe_inputs(self) -> list[Inputs]:
-        case = Case.of({"B": 2, "S": 4, "pad_id": 0, "front": False, "seed": 0})
+        case = Case({"B": 2, "S": 4, "pad_id": 0, "front": False, "seed": 0})
         values = {"lengths": np.array([2, 4]), "ids": np.array([[7, 3, 0, 0], [7, 3, 5, 2]]), "S": 4, "pad_id": 0}
         return [Inputs(case, values)]
 

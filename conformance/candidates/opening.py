@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
 from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
 from .binding import Binding, bind, near_misses
@@ -28,21 +26,41 @@ SUBJECTS: dict[str, type[Subject]] = {
 }
 
 
-@dataclass(frozen=True)
 class Candidate:
-    """An opened candidate: its session and the subjects that were found."""
+    """An opened candidate: its session and the subjects that were found, each probed when it is first needed."""
 
-    session: Session
-    subjects: tuple[Subject, ...]
-    unjudged: tuple[BoundObject, ...]
-    notes: tuple[str, ...]
+    def __init__(self, session: Session, subjects: Sequence[Subject], unjudged: Sequence[BoundObject], notes: Sequence[str]) -> None:
+        self.session = session
+        self.unjudged, self.notes = tuple(unjudged), tuple(notes)
+        self._subjects = tuple(subjects)
+        self._probed: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return self.session.target.text
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """All subjects, probed."""
+        for role in dict.fromkeys(subject.role.id for subject in self._subjects):
+            self.filling(role)
+        return self._subjects
 
     def filling(self, role: str) -> list[Subject]:
-        return [subject for subject in self.subjects if subject.role.id == role]
+        """The subjects of a role, probed."""
+        found = [subject for subject in self._subjects if subject.role.id == role]
+        if role not in self._probed:
+            self._probed.add(role)
+            for subject in found:
+                try:
+                    subject.probe()
+                except CallFailed as error:
+                    subject.problem = f"probing it failed: {error}"
+        return found
 
 
 def open_candidate(session: Session, spec: Spec) -> Candidate:
-    """Import, bind and probe.
+    """Import and bind.
 
     Raises:
         OpenError: importing failed.
@@ -50,18 +68,12 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
         TargetError: no object of the candidate fills any role; the message says which names were looked for.
     """
     description = session.open()
-    declared = session.target.declarations
-    bindings = bind(spec, description["objects"], declared, session.target.only)
+    bindings = bind(spec, description["objects"], session.target.declarations, session.target.only)
     notes = [f"not imported: {describe_error(error)}" for error in description.get("failed", ())]
     subjects, unjudged = [], []
     judged_roles = {role for claim in spec.claims.values() for role in (claim.role, *claim.partners)}
     for binding in bindings:
         subject = SUBJECTS.get(binding.role.id, Subject)(session, binding)
-        if not subject.problem and binding.role.id in judged_roles:
-            try:
-                subject.probe()
-            except CallFailed as error:
-                subject.problem = f"probing it failed: {error}"
         if binding.problem:
             unjudged.append(subject.bound_object())
         elif binding.role.id not in judged_roles:
@@ -71,7 +83,7 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
             subjects.append(subject)
     if not subjects:
         raise TargetError(_nothing_found(session, spec, description["objects"], bindings, unjudged))
-    return Candidate(session, tuple(subjects), tuple(unjudged), tuple(notes))
+    return Candidate(session, subjects, unjudged, notes)
 
 
 def _nothing_found(

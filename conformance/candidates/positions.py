@@ -38,7 +38,7 @@ class PositionSubject(Subject):
         return super().has(need)
 
     def probe(self) -> None:
-        case = Case.of({"T": 3, "d": 8, "B": 2, "max_len": 64, "seed": 3})
+        case = Case({"T": 3, "d": 8, "B": 2, "max_len": 64, "seed": 3})
         if not self.binding.constructor.get("max_len"):
             self.irrelevant.add("max_len")
         problems: list[str] = []

@@ -168,3 +168,17 @@ def _table(table: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any
     if not isinstance(value, dict):
         raise ConventionError(f"{source}: {name}: found {value!r}, expected a table [{name}]")
     return value
+
+
+def mentions_torch(target: Target) -> bool:
+    """Whether the candidate's files speak of torch: then its worker may as well import it at once."""
+    if "path" not in target.wire:
+        return not target.text == "numpy"
+    path = Path(target.wire["path"])
+    for file in [path] if path.is_file() else path.rglob("*.py"):
+        try:
+            if "torch" in file.read_text("utf-8", "replace"):
+                return True
+        except OSError:
+            continue
+    return False

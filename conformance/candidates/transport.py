@@ -73,11 +73,14 @@ def _split(frame: bytes) -> tuple[dict[str, Any], bytes]:
 class Subprocess:
     """A worker process on a socket pair, started on first use and again after it was lost.
 
+    ``preload`` names libraries that the worker imports before it is asked for anything.
+
     ``generation`` grows with every start: handles of an earlier one are no longer valid.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preload: tuple[str, ...] = ()) -> None:
         self.generation = 0
+        self._preload = preload
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
@@ -97,7 +100,7 @@ class Subprocess:
             "MPLBACKEND": "Agg",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "triu.conformance.candidates.worker", str(theirs.fileno())],
+            [sys.executable, "-m", "triu.conformance.candidates.worker", str(theirs.fileno()), *self._preload],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -62,9 +62,6 @@ class Worker:
         self._roots = (str(Path(target["path"]).resolve()),) if "path" in target else ()
         if "path" in target and target["kind"] == "file":
             self._roots = (str(Path(target["path"]).resolve().parent),)
-        for name in header.get("preload", ()):
-            with contextlib.suppress(ImportError):
-                __import__(name)
         modules, failed = discover.open_target(target)
         self._modules.update(modules)
         entries = discover.describe(modules, discover.own_modules(target, modules), list(header.get("named", ())))
@@ -118,7 +115,9 @@ class Worker:
         cotangent = self._materialise(wire.decode(header["cotangent"], body))
         if not result.requires_grad:
             return {"connected": False, "gradients": []}
-        gradients = torch.autograd.grad(result, list(wanted.values()), cotangent.to(result.dtype), allow_unused=True)
+        # A scalar, since autograd.grad with a cotangent imports half a second of symbolic algebra.
+        scalar = (result * cotangent.to(result.dtype)).sum()
+        gradients = torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
         filled = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted.values(), gradients, strict=True)]
         return {"connected": True, "gradients": [wire.encode(g, buffers) for g in filled]}
 
@@ -331,5 +330,8 @@ def serve(descriptor: int) -> None:
 
 if __name__ == "__main__":
     fd = int(sys.argv[1])
+    for library in sys.argv[2:]:
+        with contextlib.suppress(ImportError):
+            __import__(library)
     sys.argv = ["candidate"]
     serve(fd)

@@ -22,35 +22,41 @@ class OutOfDomain(TriuError):
     """The candidate does not claim to take such a case; it is skipped and counts for nothing."""
 
 
-@dataclass(frozen=True)
 class Case(Mapping[str, Any]):
-    """One drawn case: its dimensions by name, and ``seed`` for the arrays."""
+    """One drawn case: its dimensions by name, and ``seed`` for the arrays.  Immutable and hashable."""
 
-    items_: tuple[tuple[str, Any], ...]
+    __slots__ = ("_hash", "_values", "items_")
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+        self.items_ = tuple(self._values.items())
+        self._hash = hash(self.items_)
 
     def __getitem__(self, name: str) -> Any:
-        for key, value in self.items_:
-            if key == name:
-                return value
-        raise KeyError(name)
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.items_)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self.items_)
+        return len(self._values)
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Case:
-        return cls(tuple(values.items()))
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and self.items_ == other.items_
+
+    def __repr__(self) -> str:
+        return f"Case({', '.join(f'{k}={v!r}' for k, v in self.items_)})"
 
     def replaced(self, **changes: Any) -> Case:
-        return Case.of({**dict(self.items_), **changes})
+        return Case({**self._values, **changes})
 
     @property
     def rng(self) -> np.random.Generator:
         """A generator that depends on the case alone."""
-        text = repr(sorted((k, v) for k, v in self.items_))
+        text = repr(sorted(self.items_))
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
 

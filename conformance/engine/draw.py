@@ -34,7 +34,8 @@ def _random(seed: int, *parts: object) -> Random:
 def strategy(choices: Choices, requires: Sequence[Formula]) -> st.SearchStrategy[Case]:
     """Cases of a domain: every dimension from its choices, smallest first, and a seed."""
     parts = {name: st.sampled_from(values) for name, values in choices.items()}
-    drawn = st.fixed_dictionaries({**parts, "seed": st.integers(0, DRAWN - 1)}).map(Case.of)
+    numbers = {**parts, "seed": st.integers(0, DRAWN - 1)}
+    drawn = st.fixed_dictionaries(numbers).map(lambda values: Case({name: values[name] for name in numbers}))
     return drawn.filter(lambda case: all(formula(case) for formula in requires)) if requires else drawn
 
 
@@ -62,7 +63,7 @@ def stream(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
 def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
     if is_enumerable(choices):
         every = [
-            Case.of({**dict(zip(choices, values, strict=True)), "seed": seed % 9999}) for values in product(*choices.values())
+            Case({**dict(zip(choices, values, strict=True)), "seed": seed % 9999}) for values in product(*choices.values())
         ]
         return tuple(case for case in every if all(formula(case) for formula in requires))
     shift = _random(seed, repr(sorted(choices.items())))
@@ -71,7 +72,7 @@ def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
     for drawn in _drawn(tuple(sorted(choices)), examples * (3 if requires else 1), seed):
         numbers = dict(zip(sorted(choices), drawn, strict=False))
         values = {name: options[(numbers[name] + start[name]) % len(options)] for name, options in choices.items()}
-        case = Case.of({**values, "seed": (drawn[-1] + start["seed"]) % DRAWN})
+        case = Case({**values, "seed": (drawn[-1] + start["seed"]) % DRAWN})
         if all(formula(case) for formula in requires):
             found[case] = None
         if len(found) >= examples:

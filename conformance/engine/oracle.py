@@ -30,7 +30,7 @@ def attention_gradient(inputs: Inputs, mask: np.ndarray | None, cotangent: np.nd
     tensors = [_tensor(inputs[name]).requires_grad_(True) for name in ("query", "key", "value")]
     allowed = None if mask is None else torch.from_numpy(np.array(mask))
     output, _ = baseline.attention(*tensors, allowed)
-    gradients = torch.autograd.grad(output, tensors, _tensor(cotangent))
+    gradients = torch.autograd.grad((output * _tensor(cotangent)).sum(), tensors)
     return {name: g.numpy() for name, g in zip(("query", "key", "value"), gradients, strict=True)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Engine:
         *,
         seed: int = 0,
         examples: int = DEFAULT_EXAMPLES,
-        judges: Sequence[Candidate] = (),
+        judges: Iterable[Candidate] = (),
     ) -> None:
         self.spec, self.candidate, self.seed, self.examples = spec, candidate, seed, examples
         self.judges = judges
@@ -99,7 +99,7 @@ def unsupported(claim: Claim, subject: Subject) -> str:
     for convention, values in claim.conventions.items():
         value, how = subject.conventions.get(convention, ("", ""))
         if value not in values:
-            return f"its {convention} is {value} ({how})"
+            return f"its convention of {convention} is {value} ({how})"
     for need in claim.needs:
         if not subject.has(need):
             return {
@@ -232,9 +232,9 @@ class Run:
         """Whether the baseline fails the case too, or the second opinion disagrees with it."""
         outcomes = {}
         for judge in self.engine.judges:
-            if judge.session.target.text == self.subject.session.target.text:
+            if judge.name == self.subject.session.target.text:
                 continue
-            outcomes[judge.session.target.text] = self._judged(judge, broken.trial.case)
+            outcomes[judge.name] = self._judged(judge, broken.trial.case)
         fails = [name for name, ok in outcomes.items() if ok is False]
         if fails:
             return f"the {' and the '.join(fails)} fails this case too: {_sentence(broken.error)}"

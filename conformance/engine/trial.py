@@ -95,6 +95,8 @@ class Trial:
         what: str,
         allowed: float | np.ndarray | None = None,
         where: np.ndarray | None = None,
+        *,
+        equal_nan: bool = False,
     ) -> None:
         """Demand equality up to the allowed error, in shape too; NaN equals nothing.
 
@@ -111,6 +113,9 @@ class Trial:
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(observed.astype(np.float64) - expected.astype(np.float64))
             wrong = ~(error <= bound)
+        if equal_nan:
+            both = np.isnan(observed) & np.isnan(expected)
+            wrong, error = wrong & ~both, np.where(both, 0.0, error)
         if where is not None:
             wrong &= where
             error = np.where(where, error, 0.0)

@@ -221,7 +221,7 @@ def repeatable(trial: Trial) -> None:
         for again, when in ((second, "after calls with other lengths"), (third, "at once again")):
             if again.get(name) is None or again[name].shape != expected.shape:
                 raise Violation(f"the same call made {when} returned another shape of {name}")
-            trial.same(again[name], expected, f"the same call made {when} gave another {name}", 1e-9 + trial.allowed)
+            trial.same(again[name], expected, f"the same call made {when} gave another {name}", 1e-9 + trial.allowed, equal_nan=True)
 
 
 def _comparable(results: Mapping[str, Any]) -> dict[str, np.ndarray]:

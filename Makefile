@@ -1,0 +1,36 @@
+# `make check` and `make test` are all that a fresh machine with Python 3.11 or later needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: check test lint bench clean
+
+check: $(STAMP)
+	@for example in examples/*.py; do \
+		$(BIN)/triu check $$example; status=$$?; echo; \
+		test $$status -le 1 || exit $$status; \
+	done
+
+test: check
+	$(BIN)/pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/bench.py
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "triu needs Python 3.11 or later; set PYTHON=... (found: $$($(PYTHON) --version 2>&1))"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,3 @@
+"""Claims and tests in one run: the plugin of triu collects ``spec/*.toml``."""
+
+pytest_plugins = ["triu.conformance.plugin"]
