@@ -1,5 +1,5 @@
 """``python -m triu.conformance`` is the command ``triu``."""
 
-from .cli import main
+from .cli import run
 
-main()
+run()

@@ -39,7 +39,10 @@ class Judges:
 
     def __iter__(self) -> Iterator[Candidate]:
         if not self._opened:
-            self._opened = [open_candidate(open_session(locate(n), in_process=True), self._spec) for n in ("baseline", "numpy")]
+            self._opened = [
+                open_candidate(open_session(locate(n), in_process=True), self._spec)
+                for n in ("baseline", "numpy")
+            ]
         return iter(self._opened)
 
 
@@ -116,7 +119,10 @@ def open_check(
         assigned = {role: (names,) for role, names in (roles or {}).items()} or dict(declared.roles)
         declared = Declarations(assigned, tables, declared.arguments, "the call of check()")
         located = Target(located.text, located.wire, located.only, declared)
-    named = [*([located.only] if located.only else []), *(n for names in located.declarations.roles.values() for n in names)]
+    named = [
+        *([located.only] if located.only else []),
+        *(n for names in located.declarations.roles.values() for n in names),
+    ]
     session = open_session(
         located,
         in_process=in_process,

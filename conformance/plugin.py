@@ -28,10 +28,16 @@ class AdviceWarning(UserWarning):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("triu", "conformance of transformer decoders")
-    group.addoption("--candidate", metavar="TARGET", help="what to check: a file, folder, module, module:object or built-in name")
+    group.addoption(
+        "--candidate",
+        metavar="TARGET",
+        help="what to check: a file, folder, module, module:object or built-in name",
+    )
     group.addoption("--triu-seed", type=int, default=0, metavar="N", help="the seed of all cases (0)")
     group.addoption("--triu-examples", type=int, default=24, metavar="N", help="cases for each claim (24)")
-    group.addoption("--triu-conventions", metavar="FILE", help="declarations, instead of triu.toml beside the target")
+    group.addoption(
+        "--triu-conventions", metavar="FILE", help="declarations, instead of triu.toml beside the target"
+    )
     group.addoption("--triu-worker", action="store_true", help="run the candidate in a process of its own")
 
 

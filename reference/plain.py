@@ -97,7 +97,11 @@ def _over_leading(
 
 
 def _weights_of_row(
-    query: np.ndarray, key: np.ndarray, i: int, mask: np.ndarray | None, rule: Callable[[int, int], bool] | None
+    query: np.ndarray,
+    key: np.ndarray,
+    i: int,
+    mask: np.ndarray | None,
+    rule: Callable[[int, int], bool] | None,
 ) -> list[float]:
     width = len(query)
     scores: dict[int, float] = {}
@@ -171,7 +175,8 @@ class MultiheadAttention:
         for b in range(B):
             for head in range(h):
                 q, k, v = (
-                    x[b] @ self.in_proj_weight[start : start + size].T + self.in_proj_bias[start : start + size]
+                    x[b] @ self.in_proj_weight[start : start + size].T
+                    + self.in_proj_bias[start : start + size]
                     for x, start in (
                         (query, head * size),
                         (key, width + head * size),
@@ -224,7 +229,9 @@ class DecoderBlock:
         self.attend_memory = MultiheadAttention(d_model, n_heads)
         self.expand, self.contract = _Linear(draw, d_model, d_ff), _Linear(draw, d_ff, d_model)
 
-    def __call__(self, x: np.ndarray, memory: np.ndarray, causal_mask: np.ndarray | None = None) -> np.ndarray:
+    def __call__(
+        self, x: np.ndarray, memory: np.ndarray, causal_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         """(B, T, d), (B, S, d) -> (B, T, d); ``causal_mask`` True = blocked."""
         x = _layer_norm(x + self.attend_self(x, x, x, attn_mask=causal_mask)[0])
         x = _layer_norm(x + self.attend_memory(x, memory, memory)[0])

@@ -15,13 +15,17 @@ def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
 ) -> Tensor:
     """A boolean ``attn_mask`` is True = allowed; a float one is added."""
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, is_causal=is_causal)
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=attn_mask, is_causal=is_causal
+    )
 
 
 class MultiheadAttention(nn.MultiheadAttention):
     """``nn.MultiheadAttention`` as it is: boolean masks are True = blocked."""
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, batch_first: bool = True) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, batch_first: bool = True
+    ) -> None:
         super().__init__(embed_dim, num_heads, dropout=dropout, batch_first=batch_first)
 
     def forward(  # the parent's signature, spelled out so that it can be read by name
@@ -59,4 +63,9 @@ class DecoderBlock(nn.Module):
         return self.layer(x, memory, tgt_mask=causal_mask)
 
 
-__all__ = ["DecoderBlock", "MultiheadAttention", "generate_square_subsequent_mask", "scaled_dot_product_attention"]
+__all__ = [
+    "DecoderBlock",
+    "MultiheadAttention",
+    "generate_square_subsequent_mask",
+    "scaled_dot_product_attention",
+]

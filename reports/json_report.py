@@ -35,7 +35,11 @@ def from_json(text: str) -> Report:
     Raises ValueError where the text is not a whole report of this format.
     """
     document = json.loads(text)
-    if not isinstance(document, dict) or document.get("format") != REPORT_FORMAT or "verdicts" not in document:
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != REPORT_FORMAT
+        or "verdicts" not in document
+    ):
         raise ValueError(f"this is no triu report of format {REPORT_FORMAT}")
     return Report(
         candidate=document["candidate"],
@@ -59,7 +63,9 @@ def from_json(text: str) -> Report:
 
 
 def _bound(item: BoundObject) -> dict[str, Any]:
-    conventions = {name: {"value": value, "source": source} for name, (value, source) in item.conventions.items()}
+    conventions = {
+        name: {"value": value, "source": source} for name, (value, source) in item.conventions.items()
+    }
     return {**asdict(item), "arguments": dict(item.arguments), "conventions": conventions}
 
 
@@ -86,7 +92,9 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
     if failure is not None:
         index = failure["index"]
         failure = Failure(**{**failure, "index": None if index is None else tuple(index)})
-    evidence = {name: tuple(value) if isinstance(value, list) else value for name, value in item["evidence"].items()}
+    evidence = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in item["evidence"].items()
+    }
     return Verdict(
         item["claim"],
         item["title"],

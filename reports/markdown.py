@@ -15,7 +15,13 @@ def to_markdown(report: Report) -> str:
     rows = []
     for item in report.binding:
         told = "; ".join(f"{name}: {value} ({how})" for name, (value, how) in item.conventions.items())
-        rows.append([item.role, markdown(item.signature), markdown(told if item.judged else f"not judged: {item.problem}")])
+        rows.append(
+            [
+                item.role,
+                markdown(item.signature),
+                markdown(told if item.judged else f"not judged: {item.problem}"),
+            ]
+        )
     lines += [tabulate(rows, ["role", "object", "conventions"], tablefmt="pipe"), ""]
     lines += [f"Note: {markdown(note)}" for note in report.notes]
     loud = [verdict for verdict in report.verdicts if verdict.verdict in LOUD]
@@ -27,7 +33,10 @@ def to_markdown(report: Report) -> str:
         lines += [f"{verdict.level} `{verdict.claim}`: **{verdict.verdict}**", ""]
         lines += [markdown(text) + "\n" for text in (failure.meant, failure.what) if text]
         if failure.case and verdict.verdict != "inconclusive":
-            lines += ["Smallest case: " + markdown(", ".join(f"{k}={v}" for k, v in failure.case.items())), ""]
+            lines += [
+                "Smallest case: " + markdown(", ".join(f"{k}={v}" for k, v in failure.case.items())),
+                "",
+            ]
         compared = side_by_side(failure, 90)
         if compared:
             lines += [_fenced("\n".join(compared), "text"), ""]

@@ -43,7 +43,9 @@ def headline(report: Report) -> str:
 
 def counts_line(report: Report) -> str:
     named = {"suite_fault": "suite fault"}
-    return ", ".join(f"{n} {named.get(o, o)}" for o, n in report.counts.items() if n) + f"; seed {report.seed}"
+    return (
+        ", ".join(f"{n} {named.get(o, o)}" for o, n in report.counts.items() if n) + f"; seed {report.seed}"
+    )
 
 
 def to_text(report: Report, *, width: int = 100, color: bool = False, binding: bool = False) -> str:
@@ -54,7 +56,11 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
     for note in report.notes:
         lines += _wrapped(f"note: {clean(note)}", width)
     loud = [v for v in report.verdicts if v.verdict in LOUD]
-    for level, title in (("MUST", "Broken"), ("SHOULD", "Advice (does not count against it)"), ("MAY", "For information")):
+    for level, title in (
+        ("MUST", "Broken"),
+        ("SHOULD", "Advice (does not count against it)"),
+        ("MAY", "For information"),
+    ):
         here = [v for v in loud if v.level == level]
         if here:
             lines += ["", paint(f"{title}:", "bold")]
@@ -70,7 +76,9 @@ def _painter(color: bool) -> Any:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    ) or [""]
 
 
 def _binding_short(report: Report, width: int) -> list[str]:
@@ -92,7 +100,9 @@ def _binding_short(report: Report, width: int) -> list[str]:
         )
     for item in report.binding:
         if not item.judged:
-            lines += _wrapped(f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  ")
+            lines += _wrapped(
+                f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  "
+            )
     return lines
 
 
@@ -111,7 +121,12 @@ def _binding_full(report: Report, width: int) -> list[str]:
         if not item.judged:
             rows.append(["", "", "not judged", clean(item.problem)])
         rows += [["", "", name, f"{clean(value)} ({how})"] for name, (value, how) in item.conventions.items()]
-    table = tabulate(rows, ["role", "object", "", "found"], tablefmt="simple", maxcolwidths=[22, 34, 18, max(20, width - 82)])
+    table = tabulate(
+        rows,
+        ["role", "object", "", "found"],
+        tablefmt="simple",
+        maxcolwidths=[22, 34, 18, max(20, width - 82)],
+    )
     return ["Binding:", "", *table.split("\n")]
 
 
@@ -129,7 +144,9 @@ def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -
     failure = verdict.failure or Failure(verdict.reason)
     more = f" (and {len(group) - 1} more claims)" if len(group) > 1 else ""
     lines = textwrap.wrap(
-        f"{MARKS[verdict.verdict]} {clean(verdict.object)}: {verdict.title}{more}", width, subsequent_indent="  "
+        f"{MARKS[verdict.verdict]} {clean(verdict.object)}: {verdict.title}{more}",
+        width,
+        subsequent_indent="  ",
     )
     lines[0] = paint(lines[0], "bold")
     lines.append(paint(f"  {verdict.level} {verdict.claim}  {verdict.verdict}", "dim"))
@@ -143,10 +160,21 @@ def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -
             lines += _wrapped(f"smallest case: {case}", width, indent)
         lines += [indent + line for line in side_by_side(failure, width - len(indent))]
     if failure.hint:
-        lines += textwrap.wrap(f"→ {failure.hint}", width, initial_indent=indent, subsequent_indent=indent + "  ")
+        lines += textwrap.wrap(
+            f"→ {failure.hint}", width, initial_indent=indent, subsequent_indent=indent + "  "
+        )
     if failure.snippet:
-        lines += [indent + "reproduce:", *(indent + "  " + line for line in clean_lines(failure.snippet).split("\n"))]
-    held = [v for v in report.verdicts if v.verdict == "blocked" and v.object.split(" + ")[0] == verdict.object.split(" + ")[0] and v.reason == f"rests on {verdict.claim}"]
+        lines += [
+            indent + "reproduce:",
+            *(indent + "  " + line for line in clean_lines(failure.snippet).split("\n")),
+        ]
+    held = [
+        v
+        for v in report.verdicts
+        if v.verdict == "blocked"
+        and v.object.split(" + ")[0] == verdict.object.split(" + ")[0]
+        and v.reason == f"rests on {verdict.claim}"
+    ]
     if held:
         lines += _wrapped(f"not tried until this is right: {', '.join(v.claim for v in held)}", width, indent)
     return lines
@@ -214,11 +242,14 @@ def _summary(report: Report, width: int) -> list[str]:
         cases = sum(v.evidence.cases for v in passed)
         by_role = _count_by(passed, lambda v: v.role)
         lines += _wrapped(
-            f"Passed: {len(passed)} ({', '.join(f'{role} {n}' for role, n in by_role.items())}), {cases} cases in all.", width
+            f"Passed: {len(passed)} ({', '.join(f'{role} {n}' for role, n in by_role.items())}), {cases} cases in all.",
+            width,
         )
     missing = [v for v in report.verdicts if v.verdict == "unsupported" and v.object == "—"]
     if missing:
-        roles = dict.fromkeys(v.reason.removeprefix("it provides no ") for v in missing if v.reason.startswith("it provides"))
+        roles = dict.fromkeys(
+            v.reason.removeprefix("it provides no ") for v in missing if v.reason.startswith("it provides")
+        )
         simple = [role for role in roles if " and " not in role]
         if simple:
             lines += _wrapped(f"Not provided, so not judged: {', '.join(simple)}.", width)
@@ -229,7 +260,9 @@ def _summary(report: Report, width: int) -> list[str]:
             reasons.setdefault(f"{clean(verdict.object)}: {clean(verdict.reason)}", []).append(verdict.claim)
         lines.append("Outside of what it does (unsupported):")
         for reason, claims in reasons.items():
-            lines += textwrap.wrap(f"{reason}: {', '.join(claims)}", width, initial_indent="  ", subsequent_indent="    ")
+            lines += textwrap.wrap(
+                f"{reason}: {', '.join(claims)}", width, initial_indent="  ", subsequent_indent="    "
+            )
     return lines
 
 
@@ -243,27 +276,47 @@ def _count_by(verdicts: Iterable[Verdict], key: Any) -> Mapping[str, int]:
 def claims_text(claims: Sequence[Claim]) -> str:
     """A table of claims: id, level, role, first source."""
     rows = [[c.id, c.level, c.role_label, c.source[0]] for c in claims]
-    return tabulate(rows, ["claim", "level", "role", "source"], tablefmt="simple", maxcolwidths=[None, None, None, 60]) + "\n"
+    return (
+        tabulate(
+            rows, ["claim", "level", "role", "source"], tablefmt="simple", maxcolwidths=[None, None, None, 60]
+        )
+        + "\n"
+    )
 
 
 def claim_text(claim: Claim, how: PropertySpec, width: int = 100) -> str:
     """One claim explained: statement, how it is checked, what must be seen, source."""
-    lines = [f"{claim.id}  {claim.level}  ({claim.role_label})", "", *_wrapped(claim.title, width), "", *_wrapped(claim.statement, width)]
+    lines = [
+        f"{claim.id}  {claim.level}  ({claim.role_label})",
+        "",
+        *_wrapped(claim.title, width),
+        "",
+        *_wrapped(claim.statement, width),
+    ]
     lines += ["", "How it is checked", *_wrapped(how.how, width, "  ")]
     cases = ", ".join(f"{name} {_values(values)}" for name, values in claim.domain.dimensions.items())
     lines += _wrapped(f"Cases: {cases}", width, "  ")
-    given = {name: _argument(value) for name, value in claim.arguments.items() if not isinstance(value, Mapping)}
+    given = {
+        name: _argument(value) for name, value in claim.arguments.items() if not isinstance(value, Mapping)
+    }
     if given:
-        lines += _wrapped("With: " + "; ".join(f"{name} = {value}" for name, value in given.items()), width, "  ")
+        lines += _wrapped(
+            "With: " + "; ".join(f"{name} = {value}" for name, value in given.items()), width, "  "
+        )
     if claim.requires:
         lines += _wrapped(f"Only where: {'; '.join(f.text for f in claim.requires)}", width, "  ")
     seen = "; ".join(f.text for f in claim.evidence) or "at least one case"
     lines += ["", "What must be seen for a pass", *_wrapped(seen, width, "  ")]
-    conditions = [*claim.needs, *(f"{name} is {' or '.join(values)}" for name, values in claim.conventions.items())]
+    conditions = [
+        *claim.needs,
+        *(f"{name} is {' or '.join(values)}" for name, values in claim.conventions.items()),
+    ]
     if conditions:
         lines += _wrapped(f"Concerns candidates with: {'; '.join(conditions)}", width, "  ")
     if claim.tolerance:
-        lines += _wrapped(f"Allowed error: {claim.tolerance.absolute:g} ({claim.tolerance.reason})", width, "  ")
+        lines += _wrapped(
+            f"Allowed error: {claim.tolerance.absolute:g} ({claim.tolerance.reason})", width, "  "
+        )
     if claim.rests_on:
         lines += ["", "Rests on", *_wrapped(", ".join(claim.rests_on), width, "  ")]
     lines += ["", "Source", *(line for s in claim.source for line in _wrapped(s, width, "  "))]
@@ -272,7 +325,11 @@ def claim_text(claim: Claim, how: PropertySpec, width: int = 100) -> str:
 
 
 def _values(values: Sequence[Any]) -> str:
-    if len(values) > 4 and all(isinstance(v, int) and not isinstance(v, bool) for v in values) and values == tuple(range(values[0], values[-1] + 1)):
+    if (
+        len(values) > 4
+        and all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+        and values == tuple(range(values[0], values[-1] + 1))
+    ):
         return f"{values[0]}…{values[-1]}"
     return "{" + ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in values) + "}"
 

@@ -236,7 +236,9 @@ def _compile(node: ast.expr, text: str, names: set[str], depth: int) -> _Compile
                 return result
 
             return run_logic
-        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(o) in _COMPARE for o in ops):
+        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(
+            type(o) in _COMPARE for o in ops
+        ):
             operands = [sub(left), *map(sub, comparators)]
             tests = [_COMPARE[type(o)] for o in ops]
 
@@ -260,4 +262,6 @@ def _compile(node: ast.expr, text: str, names: set[str], depth: int) -> _Compile
                 f"functions: {', '.join(sorted(FUNCTIONS))}"
             )
         case _:
-            raise FormulaError(f"formula {text!r}: {type(node).__name__} ({ast.unparse(node)}) is not allowed")
+            raise FormulaError(
+                f"formula {text!r}: {type(node).__name__} ({ast.unparse(node)}) is not allowed"
+            )

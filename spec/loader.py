@@ -63,7 +63,9 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
         ):
             for name, table in document.get(kind, {}).items():
                 if name in into:
-                    raise SpecError(f"{_file(path)}: {kind} {name}: defined twice, in {_file(origin[kind + name])} too")
+                    raise SpecError(
+                        f"{_file(path)}: {kind} {name}: defined twice, in {_file(origin[kind + name])} too"
+                    )
                 origin[kind + name] = path
                 into[name] = build(path, name, table)  # type: ignore[operator]
     claims: dict[str, Claim] = {}
@@ -230,7 +232,9 @@ def _claim(
         if value not in names:
             near = get_close_matches(value, list(names), 1)
             guess = f" (did you mean {near[0]}?)" if near else ""
-            raise SpecError(f"{where}: field {field}: found {value!r}, expected one of {', '.join(names)}{guess}")
+            raise SpecError(
+                f"{where}: field {field}: found {value!r}, expected one of {', '.join(names)}{guess}"
+            )
 
     for role in (table["role"], *table.get("partners", ())):
         known("role" if role == table["role"] else "partners", role, roles)
@@ -259,9 +263,15 @@ def _claim(
         partners=tuple(table.get("partners", ())),
         domain=domain,
         property=table["property"],
-        arguments=_arguments(where, table.get("with", {}), properties[table["property"]], domain, roles[table["role"]]),
-        requires=tuple(_formula(f"{where}: field requires", text, variables) for text in table.get("requires", ())),
-        evidence=tuple(_formula(f"{where}: field evidence", text, variables) for text in table.get("evidence", ())),
+        arguments=_arguments(
+            where, table.get("with", {}), properties[table["property"]], domain, roles[table["role"]]
+        ),
+        requires=tuple(
+            _formula(f"{where}: field requires", text, variables) for text in table.get("requires", ())
+        ),
+        evidence=tuple(
+            _formula(f"{where}: field evidence", text, variables) for text in table.get("evidence", ())
+        ),
         needs=tuple(table.get("needs", ())),
         conventions=frozen_map(conventions),
         rests_on=tuple(table.get("rests_on", ())),

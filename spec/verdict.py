@@ -88,7 +88,9 @@ class BoundObject:
     object: str
     signature: str
     arguments: Mapping[str, str]
-    conventions: Mapping[str, tuple[str, str]]  # name -> (value, "probed" | "by name" | "default" | "declared")
+    conventions: Mapping[
+        str, tuple[str, str]
+    ]  # name -> (value, "probed" | "by name" | "default" | "declared")
     judged: bool = True
     problem: str = ""
 

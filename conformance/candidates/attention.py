@@ -18,7 +18,13 @@ from .subject import Results, Subject, WrongResult, kind_of
 # How a mask of canonical shape (B, h, T, S) is given: its name, and the axes that are kept.
 FORMS: dict[str, dict[str, tuple[int, ...]]] = {
     "2d": {"(T, S)": (2, 3)},
-    "3d": {"(T, S)": (2, 3), "(B, T, S)": (0, 2, 3), "(B, 1, S)": (0, -1, 3), "(1, T, S)": (-1, 2, 3), "(B, S)": (0, 3)},
+    "3d": {
+        "(T, S)": (2, 3),
+        "(B, T, S)": (0, 2, 3),
+        "(B, 1, S)": (0, -1, 3),
+        "(1, T, S)": (-1, 2, 3),
+        "(B, S)": (0, 3),
+    },
     "4d": {
         "(T, S)": (2, 3),
         "(B, 1, T, S)": (0, -1, 2, 3),
@@ -60,7 +66,9 @@ class AttentionSubject(Subject):
 
     def probe(self) -> None:
         problems: list[str] = []
-        frameworks = dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework(), "numpy", "list"])
+        frameworks = dict.fromkeys(
+            [*self.binding.entry["frameworks"], self._default_framework(), "numpy", "list"]
+        )
         for framework in frameworks:
             self.framework = framework
             accepted = [layout for layout in FORMS if self._accepts(layout, problems)]
@@ -90,7 +98,9 @@ class AttentionSubject(Subject):
         case = Case({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1})
         case = case.replaced(T=T, S=S, d=6, dv=7, mask="none", seed=11)
         rng, n = case.rng, case["B"] * case["h"]
-        values: dict[str, Any] = {name: normal(rng, (n, T if name == "query" else S, 6)) for name in ("query", "key")}
+        values: dict[str, Any] = {
+            name: normal(rng, (n, T if name == "query" else S, 6)) for name in ("query", "key")
+        }
         values["value"] = normal(rng, (n, S, 7))
         return Inputs(case, {**{k: v.astype(np.float32) for k, v in values.items()}, "mask": None})
 
@@ -112,7 +122,9 @@ class AttentionSubject(Subject):
                     if "output" in pick:
                         self.pick = pick if len(pick) >= len(self.pick) else self.pick
                         return True
-                    problems.append(f"it returned {kind_of(raw)} for queries of shape {self._shape(inputs, layout)}")
+                    problems.append(
+                        f"it returned {kind_of(raw)} for queries of shape {self._shape(inputs, layout)}"
+                    )
         self.full_mask = known
         return False
 
@@ -122,7 +134,9 @@ class AttentionSubject(Subject):
         kind, form = self.full_mask
         N, T = inputs["query"].shape[:2]
         everything = np.ones((N, T, inputs["key"].shape[1]), dtype=bool)
-        return self._encode_mask(everything, inputs, kind, layout, form if form in FORMS[layout] else "(T, S)")
+        return self._encode_mask(
+            everything, inputs, kind, layout, form if form in FORMS[layout] else "(T, S)"
+        )
 
     def _shape(self, inputs: Inputs, layout: str) -> tuple[int, ...]:
         return self._lead(inputs.case, layout) + inputs["query"].shape[1:]
@@ -157,7 +171,9 @@ class AttentionSubject(Subject):
                 continue
             visible = np.tri(4, dtype=bool)[None] if self.role.id == "causal_attention" else None
             expected = _attend(inputs["query"], inputs["key"], inputs["value"], visible)
-            return output.shape == expected.shape and bool(np.allclose(output, expected, rtol=1e-3, atol=1e-3))
+            return output.shape == expected.shape and bool(
+                np.allclose(output, expected, rtol=1e-3, atol=1e-3)
+            )
         return False
 
     def _probe_masks(self) -> None:
@@ -180,10 +196,15 @@ class AttentionSubject(Subject):
                 self.forms[layout].append(form)
         if any(self.forms.values()):  # a layout in which no mask can be given is left alone
             self.layouts = [layout for layout in self.layouts if self.forms[layout]]
-            self.limits["layout"] = tuple(layout for layout in self.limits["layout"] if layout in self.layouts)
+            self.limits["layout"] = tuple(
+                layout for layout in self.limits["layout"] if layout in self.layouts
+            )
             self.probed("layout", ", ".join(LAYOUTS[x] for x in self.limits["layout"]))
         if self.kinds == ["additive"]:
-            self.conventions["polarity"] = ("additive", self.conventions["polarity"][1].replace("by name", "probed"))
+            self.conventions["polarity"] = (
+                "additive",
+                self.conventions["polarity"][1].replace("by name", "probed"),
+            )
         self.probed("mask_kind", ", ".join(self.kinds))
         self.probed("mask_shape", "; ".join(dict.fromkeys(f for forms in self.forms.values() for f in forms)))
 
@@ -215,8 +236,12 @@ class AttentionSubject(Subject):
                     continue
                 found = "runs"
                 moved = np.where(mask.any(axis=1)[..., None], 0.0, 9.0).astype(np.float32)
-                hidden = self._masked(inputs.replaced(value=inputs["value"] + moved), mask, kind, layout, form)
-                shown = self._masked(inputs.replaced(value=inputs["value"] + (9.0 - moved)), mask, kind, layout, form)
+                hidden = self._masked(
+                    inputs.replaced(value=inputs["value"] + moved), mask, kind, layout, form
+                )
+                shown = self._masked(
+                    inputs.replaced(value=inputs["value"] + (9.0 - moved)), mask, kind, layout, form
+                )
                 if not np.isfinite(before).all() or np.abs(hidden - before).max() > 1e-3:
                     return "runs"
                 if np.abs(shown - before).max(axis=(1, 2)).min() < 1.0:
@@ -299,8 +324,8 @@ class AttentionSubject(Subject):
 
     # calling
 
-    def run(self, inputs: Inputs) -> Results:
-        return self._decode(self.send(self.calls_for(inputs)), inputs, self._layout(inputs))
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        return self._decode(answers, inputs, self._layout(inputs))
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         layout = self._layout(inputs)
@@ -337,10 +362,16 @@ class AttentionSubject(Subject):
         names = ("query", "key", "value")
         parts: list[list[np.ndarray]] = []
         calls = self.calls_for(inputs)
-        pieces = cotangent if layout == "2d" else [cotangent.reshape(self._lead(inputs.case, layout) + cotangent.shape[1:])]
+        pieces = (
+            cotangent
+            if layout == "2d"
+            else [cotangent.reshape(self._lead(inputs.case, layout) + cotangent.shape[1:])]
+        )
         for call, piece in zip(calls, pieces, strict=True):
             wrt = [self._wrt(name) for name in names]
-            gradients = self.session.vjp(call, wrt, self.pick["output"], self.array(np.ascontiguousarray(piece)))
+            gradients = self.session.vjp(
+                call, wrt, self.pick["output"], self.array(np.ascontiguousarray(piece))
+            )
             if gradients is None:
                 return None
             parts.append([g.values for g in gradients])
@@ -352,7 +383,11 @@ class AttentionSubject(Subject):
         place = self.binding.arguments[name]
         if place.position is None:
             return place.name
-        before = [p for p in self.binding.arguments.values() if p.position is not None and p.position < place.position]
+        before = [
+            p
+            for p in self.binding.arguments.values()
+            if p.position is not None and p.position < place.position
+        ]
         return len(before)
 
     def _layout(self, inputs: Inputs) -> str:
@@ -373,10 +408,15 @@ class AttentionSubject(Subject):
         dtype = dtype if dtype in ("bfloat16", "float16") else None
         arrays = {name: inputs[name] for name in ("query", "key", "value")}
         if layout == "2d":
-            batches = [{name: array[n] for name, array in arrays.items()} for n in range(len(arrays["query"]))]
+            batches = [
+                {name: array[n] for name, array in arrays.items()} for n in range(len(arrays["query"]))
+            ]
         else:
             batches = [
-                {name: a.reshape(self._lead(_counted(case, a), layout) + a.shape[1:]) for name, a in arrays.items()}
+                {
+                    name: a.reshape(self._lead(_counted(case, a), layout) + a.shape[1:])
+                    for name, a in arrays.items()
+                }
             ]
         calls = []
         for n, batch in enumerate(batches):
@@ -450,7 +490,9 @@ class AttentionSubject(Subject):
             else:
                 values, lead = items[0], len(self._lead(inputs.case, layout))
                 expected = self._lead(_counted(inputs.case, inputs["query"]), layout)
-                results[name] = values.reshape((-1, *values.shape[lead:])) if values.shape[:lead] == expected else values
+                results[name] = (
+                    values.reshape((-1, *values.shape[lead:])) if values.shape[:lead] == expected else values
+                )
         return results
 
 
@@ -463,7 +505,9 @@ def _counted(case: Mapping[str, Any], array: np.ndarray) -> dict[str, Any]:
     return {**case, "B": B, "h": h}
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], wire.Array]]:
+def leaves(
+    value: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], wire.Array]]:
     """Every array in what came back, with the path to it; nested lists of numbers are arrays too."""
     value = _listed(value)
     if isinstance(value, wire.Array):
@@ -507,5 +551,3 @@ def _attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, allowed: np.n
         scores = np.where(allowed, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True) @ value.astype(np.float64)
-
-

@@ -19,8 +19,7 @@ from .target import Declarations
 
 # Words around a name that say nothing about what it is: make_causal_mask_np is a causal_mask.
 AFFIXES = frozenset(
-    "build create make get gen generate compute construct calc calculate my our the simple basic naive custom own manual "
-    "fn func function np numpy torch pytorch pt impl implementation scratch v1 v2 v3 student ref vectorized vec new".split()
+    ["build", "create", "make", "get", "gen", "generate", "compute", "construct", "calc", "calculate", "my", "our", "the", "simple", "basic", "naive", "custom", "own", "manual", "fn", "func", "function", "np", "numpy", "torch", "pytorch", "pt", "impl", "implementation", "scratch", "v1", "v2", "v3", "student", "ref", "vectorized", "vec", "new"]
 )
 
 
@@ -45,7 +44,9 @@ def core(name: str) -> str:
 
 
 # Words around a parameter's name: embeddings_batch is embeddings, input_Q is Q.
-FILLERS = frozenset("batch tensor tensors input inputs array arr matrix mat proj projected projection vectors vecs".split())
+FILLERS = frozenset(
+    ["batch", "tensor", "tensors", "input", "inputs", "array", "arr", "matrix", "mat", "proj", "projected", "projection", "vectors", "vecs"]
+)
 
 
 @lru_cache(maxsize=4096)
@@ -93,7 +94,11 @@ class Binding:
     def signature(self) -> str:
         params = self.entry["params"]
         if self.entry["kind"] != "function":
-            params = self.entry["methods"].get(self.method or "forward") or self.entry["methods"].get("__call__") or []
+            params = (
+                self.entry["methods"].get(self.method or "forward")
+                or self.entry["methods"].get("__call__")
+                or []
+            )
         shown = ", ".join(_shown(p) for p in params or [])
         if self.entry["kind"] == "class":
             init = ", ".join(_shown(p) for p in self.entry.get("init") or [])
@@ -107,7 +112,9 @@ def _shown(parameter: Mapping[str, Any]) -> str:
         return f"*{parameter['name']}"
     if parameter["kind"] == "VAR_KEYWORD":
         return f"**{parameter['name']}"
-    return f"{parameter['name']}={parameter['default']}" if parameter["has_default"] else str(parameter["name"])
+    return (
+        f"{parameter['name']}={parameter['default']}" if parameter["has_default"] else str(parameter["name"])
+    )
 
 
 def name_rank(role: Role, name: str) -> int | None:
@@ -124,7 +131,9 @@ def _names_of(names: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(map(plain, names)), frozenset(map(core, names))
 
 
-def bind(spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations, only: str = "") -> list[Binding]:
+def bind(
+    spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations, only: str = ""
+) -> list[Binding]:
     """All bindings of a candidate, usable or with a problem, in the order of the spec's roles.
 
     Raises:
@@ -147,7 +156,9 @@ def bind(spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declaration
             if rank is not None:
                 candidates.append(bind_object(role, entry, declared, rank))
         if not candidates and (only or entry["path"].startswith("live:")):
-            candidates = [b for r in spec.roles.values() if not (b := bind_object(r, entry, declared, 3)).problem]
+            candidates = [
+                b for r in spec.roles.values() if not (b := bind_object(r, entry, declared, 3)).problem
+            ]
         if candidates:
             found.append(max(candidates, key=_fit))
     return _without_shadows(spec, found)
@@ -204,7 +215,11 @@ def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, ra
             continue
         arguments = _match_call(role, parameters, renamed)
         if not isinstance(arguments, str):
-            called = "" if method in ("forward", "__call__") and (entry["module_class"] or method == "__call__") else method
+            called = (
+                ""
+                if method in ("forward", "__call__") and (entry["module_class"] or method == "__call__")
+                else method
+            )
             return _bound(role, entry, declared, rank, called, arguments, constructor)
         problem = f"its {method} {arguments}"
     return failed(problem)
@@ -230,7 +245,9 @@ def _match_call(
     if isinstance(matched, str):
         return matched
     missing = [
-        a.name for a in role.arguments if a.required and a.name not in matched and not (a.unless and a.unless in matched)
+        a.name
+        for a in role.arguments
+        if a.required and a.name not in matched and not (a.unless and a.unless in matched)
     ]
     if {"lengths", "ids"} <= matched.keys():
         return "takes both token ids and lengths, where the role takes one of them"
@@ -256,7 +273,9 @@ def match(
         if parameter["kind"] in ("VAR_POSITIONAL", "VAR_KEYWORD"):
             continue
         place = Parameter(
-            parameter["name"], position if parameter["kind"] == "POSITIONAL_ONLY" else None, parameter["has_default"]
+            parameter["name"],
+            position if parameter["kind"] == "POSITIONAL_ONLY" else None,
+            parameter["has_default"],
         )
         if parameter["name"] in by_parameter:
             matched[by_parameter[parameter["name"]]] = place
@@ -299,7 +318,10 @@ def _convention(
         value = declared.conventions.get(subject, {}).get(convention.name)
         if value is not None:
             return value, "declared"
-    names = [entry["name"].rsplit(".", 1)[-1], *(p.name for a, p in arguments.items() if _kind(role, a) == "mask")]
+    names = [
+        entry["name"].rsplit(".", 1)[-1],
+        *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
+    ]
     for name in names:
         for value, known in convention.by_name.items():
             exact, cores = _names_of(tuple(k for k in known if not k.startswith("=")))
@@ -320,7 +342,9 @@ def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declar
         known = list(dict.fromkeys(known))
         near = get_close_matches(found, known, 1)
         guess = f"; did you mean {near[0]}?" if near else ""
-        return ConventionError(f"{source}: {what} {found!r} is not known{guess} (known: {', '.join(known) or 'none'})")
+        return ConventionError(
+            f"{source}: {what} {found!r} is not known{guess} (known: {', '.join(known) or 'none'})"
+        )
 
     for role, objects in declared.roles.items():
         if role not in spec.roles:
@@ -333,7 +357,11 @@ def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declar
             if subject in spec.roles:
                 roles = [spec.roles[subject]]
             elif subject in names:
-                roles = [r for r in spec.roles.values() if name_rank(r, subject) or subject in declared.roles.get(r.id, ())]
+                roles = [
+                    r
+                    for r in spec.roles.values()
+                    if name_rank(r, subject) or subject in declared.roles.get(r.id, ())
+                ]
             else:
                 raise unknown(f"{group}: role or object", subject, [*spec.roles, *names])
             for name, value in values.items():
@@ -344,9 +372,17 @@ def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declar
                     continue
                 conventions = [c for r in roles if (c := r.convention(name)) is not None]
                 if not conventions:
-                    raise unknown(f"conventions.{subject}: convention", name, [c.name for r in roles for c in r.conventions])
+                    raise unknown(
+                        f"conventions.{subject}: convention",
+                        name,
+                        [c.name for r in roles for c in r.conventions],
+                    )
                 if all(value not in c.values for c in conventions):
-                    raise unknown(f"conventions.{subject}.{name}: value", value, [v for c in conventions for v in c.values])
+                    raise unknown(
+                        f"conventions.{subject}.{name}: value",
+                        value,
+                        [v for c in conventions for v in c.values],
+                    )
 
 
 def near_misses(spec: Spec, entries: Sequence[Mapping[str, Any]]) -> list[str]:

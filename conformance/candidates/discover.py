@@ -143,7 +143,9 @@ def own_modules(target: Mapping[str, Any], modules: Mapping[str, types.ModuleTyp
     return own
 
 
-def describe(modules: Mapping[str, types.ModuleType], own: set[str], named: list[str]) -> list[dict[str, Any]]:
+def describe(
+    modules: Mapping[str, types.ModuleType], own: set[str], named: list[str]
+) -> list[dict[str, Any]]:
     """Every public object that the candidate defines, and those that ``named`` asks for by dotted name."""
     entries: list[dict[str, Any]] = []
     seen: dict[int, int] = {}
@@ -182,7 +184,9 @@ def _static_methods(module: str, name: str, home: Any, own: set[str]) -> list[di
     found = []
     for method, value in vars(home).items():
         if isinstance(value, staticmethod | classmethod) and not method.startswith("_"):
-            entry = describe_object(f"{module}:{name}.{method}", f"{name}.{method}", getattr(home, method), own)
+            entry = describe_object(
+                f"{module}:{name}.{method}", f"{name}.{method}", getattr(home, method), own
+            )
             if entry is not None:
                 found.append({**entry, "own": True})
     return found
@@ -224,7 +228,9 @@ def describe_object(path: str, name: str, value: Any, own: set[str]) -> dict[str
     else:
         if kind == "class":
             entry["init"] = _parameters(value, name)
-        entry["methods"] = {method: _parameters(function, method, bound=True) for method, function in _methods(home)}
+        entry["methods"] = {
+            method: _parameters(function, method, bound=True) for method, function in _methods(home)
+        }
     return entry
 
 
@@ -281,7 +287,9 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
                 "name": parameter.name,
                 "kind": parameter.kind.name,
                 "has_default": has_default,
-                "default": default if isinstance(default, bool | int | float | str | None) else str(type(default)),
+                "default": default
+                if isinstance(default, bool | int | float | str | None)
+                else str(type(default)),
                 "annotation": _annotation(parameter.annotation),
             }
         )
@@ -291,7 +299,9 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
 def _annotation(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    return (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation)))[:200]
+    return (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation)))[
+        :200
+    ]
 
 
 def _undecorated(function: Any, name: str) -> Any:
@@ -338,7 +348,9 @@ def _frameworks(home: Any) -> list[str]:
         scope = getattr(value, "__globals__", {})
         for name in names:
             target = scope.get(name)
-            module = target.__name__ if isinstance(target, types.ModuleType) else getattr(target, "__module__", "")
+            module = (
+                target.__name__ if isinstance(target, types.ModuleType) else getattr(target, "__module__", "")
+            )
             top = str(module or "").split(".")[0]
             if top in ("torch", "numpy"):
                 note(top)
@@ -367,7 +379,9 @@ def _code_names(code: types.CodeType) -> list[str]:
 
 def _line(home: Any) -> int:
     """The line on which an object is defined, 0 if that cannot be told."""
-    code = getattr(inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home, "__code__", None)
+    code = getattr(
+        inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home, "__code__", None
+    )
     if code is not None:
         return int(code.co_firstlineno)
     if isinstance(home, type):
@@ -399,5 +413,7 @@ def _words(home: Any) -> str:
             block.append(line)
     source = "".join(block)
     comments = re.findall(r"#.*", source)
-    quoted = [text for groups in re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', source, re.DOTALL) for text in groups]
+    quoted = [
+        text for groups in re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', source, re.DOTALL) for text in groups
+    ]
     return "\n".join([*comments, *quoted, getattr(home, "__doc__", None) or ""])[:MAX_DOC]

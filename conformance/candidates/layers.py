@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,16 @@ class MultiheadSubject(Subject):
         given.update(self.options(inputs))
         return self.make_call(inputs.case, given, self.double, **options)
 
-    def run(self, inputs: Inputs) -> Results:
-        raw = self.send([self.encode(inputs)])[0]
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        return [self.encode(inputs)]
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        raw = answers[0]
         items = [item for _, item in leaves(raw)]
         if not items:
-            raise WrongResult(f"it returned {kind_of(raw)}; expected the output, and weights where they are asked for")
+            raise WrongResult(
+                f"it returned {kind_of(raw)}; expected the output, and weights where they are asked for"
+            )
         results: Results = {"output": turn(self, items[0].values)}
         if len(items) > 1:
             results["weights"] = items[1].values
@@ -72,7 +78,9 @@ class MultiheadSubject(Subject):
                 found[item["name"]] = np.eye(width)
             elif last.endswith(("in_proj_bias", "out_proj.bias")):
                 found[item["name"]] = np.zeros(shape)
-        if not all(any(name.endswith(end) for name in found) for end in ("in_proj_weight", "out_proj.weight")):
+        if not all(
+            any(name.endswith(end) for name in found) for end in ("in_proj_weight", "out_proj.weight")
+        ):
             return None
         self.session.load(built, {name: self.array(value) for name, value in found.items()})
         return other
@@ -96,7 +104,10 @@ class BlockSubject(Subject):
     def probe(self) -> None:
         case = Case({"B": 2, "h": 2, "d": 4, "T": 3, "S": 3, "seed": 5})
         rng = case.rng
-        inputs = Inputs(case, {"x": normal(rng, (2, 3, 8)), "memory": normal(rng, (2, 3, 8)), "mask": np.tri(3, dtype=bool)})
+        inputs = Inputs(
+            case,
+            {"x": normal(rng, (2, 3, 8)), "memory": normal(rng, (2, 3, 8)), "mask": np.tri(3, dtype=bool)},
+        )
         problems: list[str] = []
         for kind in self.KINDS:
             for form in self.FORMS if "causal_mask" in self.binding.arguments else ("",):
@@ -131,11 +142,20 @@ class BlockSubject(Subject):
             marked = np.where(allowed, 0.0, -np.inf)
         elif self.mask_kind == "0 and 1":
             marked = marked.astype(np.float64)
-        axes = {"(T, T)": (), "(1, T, T)": (1,), "(B, T, T)": (B,), "(1, 1, T, T)": (1, 1), "(B, 1, T, T)": (B, 1)}
+        axes = {
+            "(T, T)": (),
+            "(1, T, T)": (1,),
+            "(B, T, T)": (B,),
+            "(1, 1, T, T)": (1, 1),
+            "(B, 1, T, T)": (B, 1),
+        }
         return self.array(np.broadcast_to(marked, (*axes[self.mask_form], T, T)).copy())
 
-    def run(self, inputs: Inputs) -> Results:
-        raw = self.send([self._encode(inputs)])[0]
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        return [self._encode(inputs)]
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        raw = answers[0]
         item = at(raw, self.pick)
         if not isinstance(item, wire.Array):
             raise WrongResult(f"it returned {kind_of(raw)}; expected the block's output")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from ..engine.cases import Case, Inputs
 from . import wire
 from .errors import CallFailed
+from .session import Call
 from .subject import Results, Subject, WrongResult, kind_of
 
 BLOCKED_BELOW = -9e3  # the weakest sentinel in use is -1e4
@@ -71,7 +73,11 @@ class MaskSubject(Subject):
                 continue
             self.kind = kind_of_mask(raw["raw"])
             self.dtype, self.container = raw["dtype"], raw["container"]
-            self.probed("form", {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[self.kind] + f", {self.dtype}")
+            self.probed(
+                "form",
+                {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[self.kind]
+                + f", {self.dtype}",
+            )
             shape = raw["given_shape"]
             self.probed("shape", str(shape).replace("'", ""))
             if self.kind == "additive" and "polarity" in self.conventions:
@@ -86,21 +92,29 @@ class MaskSubject(Subject):
     def has(self, need: str) -> bool:
         return self.container == "torch" if need == "torch" else super().has(need)
 
-    def run(self, inputs: Inputs) -> Results:
-        raw = self.raw(inputs)
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        raw = self._given(answers[0])
         values = self.squeeze(raw["raw"], inputs)
         kind = self.kind or kind_of_mask(values)
         if kind == "zero_one" and not np.isin(values, (0, 1)).all():
             kind = "additive"
-        return {**raw, "given": raw["raw"], "raw": values, "allowed": read_mask(values, kind, self.convention("polarity")), "kind": kind}
+        allowed = read_mask(values, kind, self.convention("polarity"))
+        return {**raw, "given": raw["raw"], "raw": values, "allowed": allowed, "kind": kind}
 
     def raw(self, inputs: Inputs) -> Results:
+        """What came back for one call, unread."""
+        return self._given(self.send(self.calls_for(inputs))[0])
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
         given = {n: self.plain_argument(inputs[n]) for n in self.binding.arguments if n in inputs}
         if "tokens" in self.binding.arguments and "T" not in self.binding.arguments:
             given["tokens"] = self.array(np.ones((1, max(0, inputs["T"])), dtype=np.int64))
         for name in [n for n in given if self._optional_constant(n)]:
             del given[name]
-        answer = self.send([self.make_call(inputs.case, given)])[0]
+        return [self.make_call(inputs.case, given)]
+
+    @staticmethod
+    def _given(answer: Any) -> Results:
         array = as_array(answer)
         if array is None:
             raise WrongResult(f"it returned {kind_of(answer)}; a mask is an array of booleans or numbers")
@@ -130,7 +144,12 @@ class PaddingMaskSubject(MaskSubject):
 
     def probe_inputs(self) -> list[Inputs]:
         case = Case({"B": 2, "S": 4, "pad_id": 0, "front": False, "seed": 0})
-        values = {"lengths": np.array([2, 4]), "ids": np.array([[7, 3, 0, 0], [7, 3, 5, 2]]), "S": 4, "pad_id": 0}
+        values = {
+            "lengths": np.array([2, 4]),
+            "ids": np.array([[7, 3, 0, 0], [7, 3, 5, 2]]),
+            "S": 4,
+            "pad_id": 0,
+        }
         return [Inputs(case, values)]
 
     def squeeze(self, values: np.ndarray, inputs: Inputs) -> np.ndarray:

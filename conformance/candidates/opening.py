@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
 from .binding import Binding, bind, near_misses
@@ -29,7 +30,13 @@ SUBJECTS: dict[str, type[Subject]] = {
 class Candidate:
     """An opened candidate: its session and the subjects that were found, each probed when it is first needed."""
 
-    def __init__(self, session: Session, subjects: Sequence[Subject], unjudged: Sequence[BoundObject], notes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        subjects: Sequence[Subject],
+        unjudged: Sequence[BoundObject],
+        notes: Sequence[str],
+    ) -> None:
         self.session = session
         self.unjudged, self.notes = tuple(unjudged), tuple(notes)
         self._subjects = tuple(subjects)
@@ -87,18 +94,26 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
 
 
 def _nothing_found(
-    session: Session, spec: Spec, entries: Sequence[dict], bindings: Sequence[Binding], unjudged: Sequence[BoundObject]
+    session: Session,
+    spec: Spec,
+    entries: Sequence[dict],
+    bindings: Sequence[Binding],
+    unjudged: Sequence[BoundObject],
 ) -> str:
     lines = [f"{session.target.text}: nothing in it fills a role that triu checks."]
     if session.target.only and not any(e["name"] == session.target.only for e in entries):
         lines.append(f"It has no object {session.target.only!r}.")
     own = [e["name"] for e in entries]
-    lines.append(f"It defines: {', '.join(own[:20]) or 'no function or class'}{' …' if len(own) > 20 else ''}.")
+    lines.append(
+        f"It defines: {', '.join(own[:20]) or 'no function or class'}{' …' if len(own) > 20 else ''}."
+    )
     for item in unjudged:
         lines.append(f"{item.object} has the name of a {item.role}, but {item.problem}.")
     lines += [f"{line}." for line in near_misses(spec, entries)]
     lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
     for role in spec.roles.values():
         lines.append(f"  {role.id}: {', '.join(role.names[:6])}, …")
-    lines.append('Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).')
+    lines.append(
+        'Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).'
+    )
     return "\n".join(lines)

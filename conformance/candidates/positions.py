@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,12 @@ class PositionSubject(Subject):
         elif not self._probe_adding(case, problems):
             self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
             return
-        what = {"adds": "adds to the embedding", "table": "returns a table", "ids": "takes ids", "row": "one position a call"}
+        what = {
+            "adds": "adds to the embedding",
+            "table": "returns a table",
+            "ids": "takes ids",
+            "row": "one position a call",
+        }
         self.probed("form", what[self.form])
         if self.form == "adds":
             layout = {"btd": "(B, T, d)", "tbd": "(T, B, d)", "td": "(T, d)"}[self.axes]
@@ -97,7 +103,11 @@ class PositionSubject(Subject):
     def _understand(self, x: np.ndarray, still: np.ndarray, moved: np.ndarray) -> None:
         """From the answers to zeros and to ``x``: adds or returns a table, which axes, which scale."""
         self.form = "adds"
-        if still.shape == moved.shape and np.allclose(still, moved, atol=1e-6) and still.shape[-1] == x.shape[-1]:
+        if (
+            still.shape == moved.shape
+            and np.allclose(still, moved, atol=1e-6)
+            and still.shape[-1] == x.shape[-1]
+        ):
             self.form = "table"
             return
         if still.shape == x.shape == moved.shape:
@@ -130,52 +140,63 @@ class PositionSubject(Subject):
 
     # calling
 
-    def run(self, inputs: Inputs) -> Results:
+    def calls_for(self, inputs: Inputs) -> list[Call]:
         case, T, d = inputs.case, inputs.case["T"], inputs.case["d"]
         if self.form == "row":
-            calls = [self._call(case, {"T": pos, "d": d}) for pos in range(T)]
-            rows = [self._values(raw) for raw in self.send(calls)]
-            return {"table": self._interleaved(np.stack(rows)), "dtype": rows[0].dtype.name}
-        if self.by_size or self.form == "table":
-            given: dict[str, Any] = {"T": self._length(T), "d": d}
-            if not self.by_size:
-                given["x"] = self.array(np.zeros((2, T, d), dtype=np.float32))
-            values = self._values(self._raw(case, given))
-            while values.ndim > 2 and values.shape[0] == 1:
-                values = values[0]
-            while values.ndim > 2 and values.shape[1] == 1:
-                values = values[:, 0]
-            if values.ndim == 3 and not self.by_size and len(values) == 2 and np.allclose(values[0], values[1]):
-                values = values[0]
-            return {"table": self._interleaved(values), "dtype": values.dtype.name}
+            return [self._call(case, {"T": pos, "d": d}) for pos in range(T)]
+        given: dict[str, Any] = {"T": self._length(T) if self.by_size else T, "d": d}
+        if not self.by_size:
+            given["x"] = self.array(self._given(inputs))
+        return [self._call(case, given)]
+
+    def _given(self, inputs: Inputs) -> np.ndarray:
+        """What stands for the embedding: ids, zeros where the table alone is wanted, or the embedding."""
+        T, d, x = inputs.case["T"], inputs.case["d"], inputs.get("x")
         if self.form == "ids":
             ids = np.arange(T, dtype=np.int64)
-            shaped = ids if self.axes == "td" else np.repeat(ids[None], 2, axis=0)
-            values = self._values(self._raw(case, {"x": self.array(shaped), "T": T, "d": d}))
-            return {"table": self._interleaved(values.reshape((-1, *values.shape[-2:]))[0]), "dtype": values.dtype.name}
+            return ids if self.axes == "td" else np.repeat(ids[None], 2, axis=0)
+        if self.form == "table":
+            return np.zeros((2, T, d), dtype=np.float32)
+        zeros = np.zeros((inputs.case["B"], T, d))
+        return self._turn((zeros if x is None else x).astype(np.float32))
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        arrays = [self._values(answer) for answer in answers]
+        values = arrays[0]
+        dtype = values.dtype.name
+        if self.form == "row":
+            return {"table": self._interleaved(np.stack(arrays)), "dtype": dtype}
+        if self.form == "ids" and not self.by_size:
+            return {"table": self._interleaved(values.reshape((-1, *values.shape[-2:]))[0]), "dtype": dtype}
+        if self.form != "adds":
+            return {"table": self._interleaved(self._squeezed(values)), "dtype": dtype}
+        rows = self._turn(values) if values.ndim == (2 if self.axes == "td" else 3) else values
+        rows = self._interleaved(rows) if rows.ndim == 3 else rows
         x = inputs.get("x")
         if x is None:
-            x = np.zeros((case["B"], T, d))
-        values = self._values(self._raw(case, {"x": self.array(self._turn(x.astype(np.float32))), "T": T, "d": d}))
-        rows = self._turn(values) if values.ndim == (2 if self.axes == "td" else 3) else values
-        if rows.ndim == 3:
-            rows = self._interleaved(rows)
-        scaled = x * (np.sqrt(d) if self.scale == "sqrt(d)" else 1.0)
-        result: Results = {"output": rows, "dtype": values.dtype.name, "scale": self.scale}
-        if rows.ndim == 3 and rows.shape == x.shape:
+            x = np.zeros((inputs.case["B"], inputs.case["T"], inputs.case["d"]))
+        scaled = x * (np.sqrt(x.shape[-1]) if self.scale == "sqrt(d)" else 1.0)
+        result: Results = {"output": rows, "dtype": dtype, "scale": self.scale}
+        if rows.shape == x.shape:
             result["rows"] = rows - scaled
             result["table"] = result["rows"][0]
         else:
             result["table"] = rows[0] if rows.ndim == 3 and len(rows) == 1 else rows
         return result
 
+    def _squeezed(self, values: np.ndarray) -> np.ndarray:
+        """A table without the axes that are there for broadcasting over a batch."""
+        while values.ndim > 2 and values.shape[0] == 1:
+            values = values[0]
+        while values.ndim > 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim == 3 and not self.by_size and len(values) == 2 and np.allclose(values[0], values[1]):
+            values = values[0]
+        return values
+
     def default(self, inputs: Inputs) -> Inputs:
         """Without an embedding, so that the table alone is seen."""
         return Inputs(inputs.case, {name: value for name, value in inputs.items() if name != "x"})
-
-    def calls_for(self, inputs: Inputs) -> list[Call]:
-        x = self.array(self._turn(inputs["x"].astype(np.float32)))
-        return [self._call(inputs.case, {"x": x, "T": inputs.case["T"], "d": inputs.case["d"]})]
 
     def _turn(self, values: np.ndarray) -> np.ndarray:
         """(B, T, d) as the candidate wants it, or back."""

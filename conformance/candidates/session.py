@@ -176,7 +176,9 @@ class Session:
 
     def parameters(self, built: Built) -> list[dict[str, Any]]:
         """Every floating-point array of an object: name, ``value`` (Array), ``trainable``, ``alias``."""
-        answer, body = self._request({"op": "parameters", "handle": self.build(built)}, [], self._call_seconds)
+        answer, body = self._request(
+            {"op": "parameters", "handle": self.build(built)}, [], self._call_seconds
+        )
         _raise(answer)
         return [{**item, "value": wire.decode(item["value"], body)} for item in answer["parameters"]]
 
@@ -184,7 +186,9 @@ class Session:
         """Overwrite parameters by name (arrays of the same shapes)."""
         buffers: list[bytes] = []
         encoded = {name: wire.encode(value, buffers) for name, value in values.items()}
-        answer, _ = self._request({"op": "load", "handle": self.build(built), "values": encoded}, buffers, 60.0)
+        answer, _ = self._request(
+            {"op": "load", "handle": self.build(built), "values": encoded}, buffers, 60.0
+        )
         _raise(answer)
 
     def close(self) -> None:
@@ -279,4 +283,3 @@ def describe_error(error: Mapping[str, Any]) -> str:
     elif error.get("importing"):
         text += f" (while importing {error['importing']})"
     return text
-

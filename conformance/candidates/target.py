@@ -15,7 +15,10 @@ from .errors import ConventionError, TargetError
 BUILT_IN: Mapping[str, tuple[str, str]] = {
     "baseline": ("triu.reference.baseline", "the PyTorch reference that comes with triu"),
     "numpy": ("triu.reference.plain", "the second opinion: NumPy with plain loops"),
-    "torch": ("triu.reference.pytorch", "PyTorch itself: nn.MultiheadAttention and scaled_dot_product_attention"),
+    "torch": (
+        "triu.reference.pytorch",
+        "PyTorch itself: nn.MultiheadAttention and scaled_dot_product_attention",
+    ),
 }
 
 
@@ -151,14 +154,18 @@ def _declarations(table: Any, source: str) -> Declarations:
     for role, names in _table(table, "roles", source).items():
         names = [names] if isinstance(names, str) else names
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise ConventionError(f"{source}: roles.{role}: found {names!r}, expected a name or a list of names")
+            raise ConventionError(
+                f"{source}: roles.{role}: found {names!r}, expected a name or a list of names"
+            )
         roles[role] = tuple(names)
     groups: dict[str, dict[str, dict[str, str]]] = {}
     for group in ("conventions", "arguments"):
         groups[group] = {}
         for subject, entries in _table(table, group, source).items():
             if not (isinstance(entries, dict) and all(isinstance(v, str) for v in entries.values())):
-                raise ConventionError(f"{source}: {group}.{subject}: found {entries!r}, expected a table of strings")
+                raise ConventionError(
+                    f"{source}: {group}.{subject}: found {entries!r}, expected a table of strings"
+                )
             groups[group][subject] = entries
     return Declarations(roles, groups["conventions"], groups["arguments"], source)
 

@@ -100,7 +100,13 @@ class Subprocess:
             "MPLBACKEND": "Agg",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "triu.conformance.candidates.worker", str(theirs.fileno()), *self._preload],
+            [
+                sys.executable,
+                "-m",
+                "triu.conformance.candidates.worker",
+                str(theirs.fileno()),
+                *self._preload,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -208,5 +214,3 @@ class Subprocess:
             except (ProcessLookupError, PermissionError):
                 process.kill()
             process.wait()
-
-

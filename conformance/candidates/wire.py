@@ -28,7 +28,7 @@ MAX_BODY = 512 << 20
 MAX_DEPTH = 24
 MAX_TEXT = 4000
 DTYPES = frozenset(
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bfloat16".split()
+    ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"]
 )
 
 
@@ -89,7 +89,10 @@ def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
         items = [encode(item, buffers, depth + 1) for item in value]
         fields = getattr(value, "_fields", None)
         if isinstance(value, tuple) and isinstance(fields, tuple):
-            return {"$": "dict", "items": [[str(name), item] for name, item in zip(fields, items, strict=False)]}
+            return {
+                "$": "dict",
+                "items": [[str(name), item] for name, item in zip(fields, items, strict=False)],
+            }
         return {"$": "tuple" if isinstance(value, tuple) else "list", "items": items}
     if isinstance(value, Mapping):
         return {"$": "dict", "items": [[str(k), encode(v, buffers, depth + 1)] for k, v in value.items()]}
@@ -159,7 +162,11 @@ def _decode_array(value: Mapping[str, Any], body: bytes | memoryview) -> Array:
     dtype, shape, at = value["dtype"], value["shape"], value["at"]
     if dtype not in DTYPES:
         raise WireError(f"dtype {dtype!r} may not cross")
-    if not (isinstance(shape, list) and len(shape) <= 16 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)):
+    if not (
+        isinstance(shape, list)
+        and len(shape) <= 16
+        and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
+    ):
         raise WireError(f"shape {shape!r} is none")
     stored = np.dtype("<u2") if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
     count = math.prod(shape)
@@ -168,7 +175,9 @@ def _decode_array(value: Mapping[str, Any], body: bytes | memoryview) -> Array:
     values = np.frombuffer(body, stored, count, at).reshape(shape)
     if dtype == "bfloat16":
         values = (values.astype("<u4") << 16).view("<f4")
-    return Array(values.astype(values.dtype.newbyteorder("="), copy=True), dtype, str(value.get("container", "numpy")))
+    return Array(
+        values.astype(values.dtype.newbyteorder("="), copy=True), dtype, str(value.get("container", "numpy"))
+    )
 
 
 def pack(header: Mapping[str, Any], buffers: list[bytes]) -> bytes:

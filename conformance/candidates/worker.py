@@ -64,7 +64,9 @@ class Worker:
             self._roots = (str(Path(target["path"]).resolve().parent),)
         modules, failed = discover.open_target(target)
         self._modules.update(modules)
-        entries = discover.describe(modules, discover.own_modules(target, modules), list(header.get("named", ())))
+        entries = discover.describe(
+            modules, discover.own_modules(target, modules), list(header.get("named", ()))
+        )
         return {
             "objects": entries,
             "failed": [self._report(f.cause, importing=f.name) for f in failed],
@@ -111,21 +113,29 @@ class Worker:
             wanted[name] = tensor
         result = function(*args, **kwargs)
         for step in header["pick"]:
-            result = getattr(result, step) if isinstance(step, str) and not isinstance(result, dict) else result[step]
+            result = (
+                getattr(result, step)
+                if isinstance(step, str) and not isinstance(result, dict)
+                else result[step]
+            )
         cotangent = self._materialise(wire.decode(header["cotangent"], body))
         if not result.requires_grad:
             return {"connected": False, "gradients": []}
         # A scalar, since autograd.grad with a cotangent imports half a second of symbolic algebra.
         scalar = (result * cotangent.to(result.dtype)).sum()
         gradients = torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
-        filled = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted.values(), gradients, strict=True)]
+        filled = [
+            torch.zeros_like(t) if g is None else g for t, g in zip(wanted.values(), gradients, strict=True)
+        ]
         return {"connected": True, "gradients": [wire.encode(g, buffers) for g in filled]}
 
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         found, places = [], {}
         for name, owner, _key, tensor in _parameters_of(value):
-            pointer = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
+            pointer = (
+                tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
+            )
             alias = places.setdefault(pointer, name)
             found.append(
                 {
@@ -163,7 +173,9 @@ class Worker:
         value = self._handles[call["handle"]]
         function = getattr(value, call["method"]) if call.get("method") else value
         args = [self._materialise(wire.decode(item, body)) for item in call.get("args", ())]
-        kwargs = {name: self._materialise(wire.decode(item, body)) for name, item in call.get("kwargs", {}).items()}
+        kwargs = {
+            name: self._materialise(wire.decode(item, body)) for name, item in call.get("kwargs", {}).items()
+        }
         return function, args, kwargs, value
 
     def _call(self, call: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
@@ -222,12 +234,18 @@ class Worker:
         """An exception as plain data: type, message, and the last line of the candidate's own code."""
         where: dict[str, Any] = {}
         for frame in traceback.extract_tb(error.__traceback__):
-            file = str(Path(frame.filename).resolve()) if not frame.filename.startswith("<") else frame.filename
+            file = (
+                str(Path(frame.filename).resolve()) if not frame.filename.startswith("<") else frame.filename
+            )
             if any(file.startswith(root) for root in self._roots) and "site-packages" not in file:
                 linecache.checkcache(frame.filename)
                 where = {"file": Path(file).name, "line": frame.lineno, "code": (frame.line or "")[:200]}
         if isinstance(error, SyntaxError) and error.filename:
-            where = {"file": Path(error.filename).name, "line": error.lineno, "code": (error.text or "").strip()[:200]}
+            where = {
+                "file": Path(error.filename).name,
+                "line": error.lineno,
+                "code": (error.text or "").strip()[:200],
+            }
         try:
             message = str(error)
         except Exception:
@@ -245,7 +263,9 @@ class StandIn:
 
     def __getattr__(self, method: str) -> Any:
         if method.startswith("_") or method not in self._remote.methods:
-            raise AttributeError(f"the stand-in model has no {method!r}; it has {', '.join(self._remote.methods)}")
+            raise AttributeError(
+                f"the stand-in model has no {method!r}; it has {', '.join(self._remote.methods)}"
+            )
         return lambda *args, **kwargs: self._worker.ask(self._remote.name, method, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -285,7 +305,11 @@ def _parameters_of(value: Any) -> list[tuple[str, Any, Any, Any]]:
             seen.add(id(item))
             for child_name, child in item.items():
                 visit(child, f"{name}.{child_name}", item, child_name, depth + 1)
-        elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(getattr(item, "__code__", None)):
+        elif (
+            hasattr(item, "__dict__")
+            and not isinstance(item, type)
+            and not callable(getattr(item, "__code__", None))
+        ):
             seen.add(id(item))
             attributes = dict(vars(item))
             for group in ("_parameters", "_buffers", "_modules"):

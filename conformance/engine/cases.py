@@ -130,7 +130,10 @@ def build_inputs(role: Role, case: Case) -> Inputs:
         values = apply_regime(values, case, rng)
     dtype = case.get("dtype")
     if dtype is not None:
-        values = {k: as_dtype(v, dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v for k, v in values.items()}
+        values = {
+            k: as_dtype(v, dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v
+            for k, v in values.items()
+        }
     return Inputs(case, values)
 
 
@@ -185,7 +188,17 @@ def allowed_pattern(rng: np.random.Generator, case: Case) -> np.ndarray | None:
     return np.repeat(full, h, axis=0) if h > 1 and case.get("layout") != "block" else full
 
 
-REGIMES = ("ordinary", "ties", "equal keys", "peaked", "shifted", "negative", "huge", "blocked leads", "offset values")
+REGIMES = (
+    "ordinary",
+    "ties",
+    "equal keys",
+    "peaked",
+    "shifted",
+    "negative",
+    "huge",
+    "blocked leads",
+    "offset values",
+)
 
 
 def apply_regime(values: dict[str, Any], case: Case, rng: np.random.Generator) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def stream(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
 def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
     if is_enumerable(choices):
         every = [
-            Case({**dict(zip(choices, values, strict=True)), "seed": seed % 9999}) for values in product(*choices.values())
+            Case({**dict(zip(choices, values, strict=True)), "seed": seed % 9999})
+            for values in product(*choices.values())
         ]
         return tuple(case for case in every if all(formula(case) for formula in requires))
     shift = _random(seed, repr(sorted(choices.items())))
@@ -71,7 +72,9 @@ def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
     found: dict[Case, None] = {}
     for drawn in _drawn(tuple(sorted(choices)), examples * (3 if requires else 1), seed):
         numbers = dict(zip(sorted(choices), drawn, strict=False))
-        values = {name: options[(numbers[name] + start[name]) % len(options)] for name, options in choices.items()}
+        values = {
+            name: options[(numbers[name] + start[name]) % len(options)] for name, options in choices.items()
+        }
         case = Case({**values, "seed": (drawn[-1] + start["seed"]) % DRAWN})
         if all(formula(case) for formula in requires):
             found[case] = None
@@ -160,10 +163,17 @@ def smallest(
 
 
 def _search(
-    cases: st.SearchStrategy[Any], condition: Callable[[Any], bool], examples: int, random: Random, *, shrink: bool
+    cases: st.SearchStrategy[Any],
+    condition: Callable[[Any], bool],
+    examples: int,
+    random: Random,
+    *,
+    shrink: bool,
 ) -> None:
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
-    options = settings(max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False)
+    options = settings(
+        max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False
+    )
     try:
         find(cases, condition, settings=options, random=random)
     except (NoSuchExample, Unsatisfiable):

@@ -21,7 +21,9 @@ def attention(inputs: Inputs, mask: np.ndarray | None) -> dict[str, np.ndarray]:
     return {"output": output.numpy(), "weights": weights.numpy()}
 
 
-def attention_gradient(inputs: Inputs, mask: np.ndarray | None, cotangent: np.ndarray) -> dict[str, np.ndarray]:
+def attention_gradient(
+    inputs: Inputs, mask: np.ndarray | None, cotangent: np.ndarray
+) -> dict[str, np.ndarray]:
     """Gradients of ⟨output, cotangent⟩ with respect to query, key and value."""
     import torch
 
@@ -44,5 +46,7 @@ def effective_mask(role: str, inputs: Inputs) -> np.ndarray | None:
     """The mask that is in force: the case's, or the causal one of an attention that builds its own."""
     if role == "causal_attention":
         N, T = inputs["query"].shape[:2]
-        return np.broadcast_to(np.tri(T, inputs["key"].shape[1], dtype=bool), (N, T, inputs["key"].shape[1])).copy()
+        return np.broadcast_to(
+            np.tri(T, inputs["key"].shape[1], dtype=bool), (N, T, inputs["key"].shape[1])
+        ).copy()
     return inputs.get("mask")

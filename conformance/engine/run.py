@@ -11,7 +11,7 @@ from ..candidates.errors import CallFailed
 from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
 from . import draw
-from .cases import Case, OutOfDomain, build_inputs
+from .cases import Case, Inputs, OutOfDomain, build_inputs
 from .snippet import readable_inputs, snippet
 from .trial import Difference, Trial, Violation
 
@@ -52,7 +52,9 @@ class Engine:
         groups = [(subject, partners) for subject in subjects for partners in self._partners(claim, subject)]
         if not groups:
             wanted = [r for r in (claim.role, *claim.partners) if not self.candidate.filling(r)]
-            reason = f"it provides no {' and no '.join(wanted)}" if wanted else "it has one object of this role"
+            reason = (
+                f"it provides no {' and no '.join(wanted)}" if wanted else "it has one object of this role"
+            )
             return [_verdict(claim, "—", "unsupported", reason=reason)]
         return [self.verdict(claim, subject, partners) for subject, partners in groups]
 
@@ -117,13 +119,27 @@ class Run:
     """One claim on one object: tries its cases, collects evidence, explains a failure."""
 
     def __init__(
-        self, engine: Engine, claim: Claim, subject: Subject, partners: tuple[Subject, ...], name: str, *, plain: bool = False
+        self,
+        engine: Engine,
+        claim: Claim,
+        subject: Subject,
+        partners: tuple[Subject, ...],
+        name: str,
+        *,
+        plain: bool = False,
     ) -> None:
-        self.engine, self.claim, self.subject, self.partners, self.name = engine, claim, subject, partners, name
+        self.engine, self.claim, self.subject, self.partners, self.name = (
+            engine,
+            claim,
+            subject,
+            partners,
+            name,
+        )
         self.plain = plain
         self.margin = 0.0
         self.count = 0
         self.skipped = ""
+        self._built: dict[Case, Inputs] = {}
         self.choices = self._choices()
 
     def _choices(self) -> Mapping[str, tuple[Any, ...]] | None:
@@ -153,7 +169,9 @@ class Run:
         broken, seen = self._try(cases, owed)
         for formula in owed:
             if broken is None and formula.text not in seen:
-                extra = draw.seek(self.choices, claim.requires, formula, 2 * self.engine.examples, self.engine.seed, 6)
+                extra = draw.seek(
+                    self.choices, claim.requires, formula, 2 * self.engine.examples, self.engine.seed, 6
+                )
                 broken, more = self._try(extra, owed)
                 seen |= more
         missing = tuple(f.text for f in owed if f.text not in seen)
@@ -165,11 +183,18 @@ class Run:
             return self._done("unsupported", evidence, reason=reason)
         if missing:
             reason = f"not seen in {self.count} cases: {'; '.join(missing)}"
-            return self._done("inconclusive", evidence, reason=reason, failure=Failure(reason, hint="Run with more --examples."))
+            return self._done(
+                "inconclusive",
+                evidence,
+                reason=reason,
+                failure=Failure(reason, hint="Run with more --examples."),
+            )
         return self._done("passed", evidence)
 
     def _try(self, cases: Sequence[Case], owed: Sequence[Any]) -> tuple[Broken | None, set[str]]:
         seen: set[str] = set()
+        if len(cases) > 1 and "example" not in self.claim.domain.dimensions:
+            self.subject.prefetch([self.subject.default(self._inputs(case)) for case in cases])
         for case in cases:
             broken, done = self.attempt(case)
             if broken is not None:
@@ -184,7 +209,7 @@ class Run:
         """The claim on one case: what broke, and whether the case lies within the candidate's domain."""
         from ..properties import apply
 
-        trial = Trial(self.claim, self.subject, self.partners, case, build_inputs(self.subject.role, case))
+        trial = Trial(self.claim, self.subject, self.partners, case, self._inputs(case))
         try:
             apply(trial)
         except OutOfDomain as error:
@@ -195,9 +220,17 @@ class Run:
         self.margin = max(self.margin, trial.margin)
         return None, True
 
+    def _inputs(self, case: Case) -> Inputs:
+        known = self._built.get(case)
+        if known is None:
+            known = self._built[case] = build_inputs(self.subject.role, case)
+        return known
+
     def _done(self, outcome: Outcome, evidence: Evidence | None = None, **more: Any) -> Verdict:
         margin = float(f"{self.margin:.2g}") if outcome == "passed" and self.margin else None
-        return _verdict(self.claim, self.name, outcome, evidence=evidence or Evidence(), margin=margin, **more)
+        return _verdict(
+            self.claim, self.name, outcome, evidence=evidence or Evidence(), margin=margin, **more
+        )
 
     # failures
 
@@ -207,7 +240,11 @@ class Run:
         assert self.choices is not None
         if not self.plain:
             smallest = draw.smallest(
-                self.choices, self.claim.requires, broken.trial.case, lambda c: self._same_way(c, broken), self.engine.seed
+                self.choices,
+                self.claim.requires,
+                broken.trial.case,
+                lambda c: self._same_way(c, broken),
+                self.engine.seed,
             )
             again = self._fresh(smallest)
             if again is None:
@@ -216,7 +253,9 @@ class Run:
             broken = again
             fault = self._suite_fault(broken)
             if fault:
-                return self._done("suite_fault", evidence, failure=replace(self._failure(broken), what=fault), reason=fault)
+                return self._done(
+                    "suite_fault", evidence, failure=replace(self._failure(broken), what=fault), reason=fault
+                )
         outcome: Outcome = "failed" if broken.kind in ("violation", "result") else "errored"
         return self._done(outcome, evidence, failure=self._failure(broken))
 
@@ -285,7 +324,10 @@ class Run:
     def _meant(self, failing: Case) -> str:
         """The declaration under which the claim would pass, if there is one."""
         assert self.choices is not None
-        cases = (failing, *draw.stream(self.choices, self.claim.requires, self.engine.examples, self.engine.seed))
+        cases = (
+            failing,
+            *draw.stream(self.choices, self.claim.requires, self.engine.examples, self.engine.seed),
+        )
         for convention in self.subject.role.conventions:
             current, how = self.subject.conventions.get(convention.name, ("", ""))
             if convention.kind == "probed" or how == "declared" or current not in convention.values:
@@ -296,10 +338,9 @@ class Run:
                 other = self.subject.with_convention(convention.name, value)
                 if not self._would_fit(other, convention, value, cases):
                     continue
-                table = f'[conventions.{self.name.split(" + ")[0]}]'
-                return f"correct if you meant: {meaning}. Then declare it in triu.toml: {table} {convention.name} = \"{value}\""
+                table = f"[conventions.{self.name.split(' + ')[0]}]"
+                return f'correct if you meant: {meaning}. Then declare it in triu.toml: {table} {convention.name} = "{value}"'
         return ""
-
 
     def _would_fit(self, other: Subject, convention: Convention, value: str, cases: Sequence[Case]) -> bool:
         """Whether the object is right under another value: this claim, or those made for that value, pass."""
@@ -317,14 +358,24 @@ class Run:
             run = Run(self.engine, claim, other, self.partners, self.name, plain=True)
             if unsupported(claim, other) or run.choices is None:
                 return False
-            own = cases if claim is self.claim else draw.stream(run.choices, claim.requires, 4, self.engine.seed)
+            own = (
+                cases
+                if claim is self.claim
+                else draw.stream(run.choices, claim.requires, 4, self.engine.seed)
+            )
             if run._try(own, ())[0] is not None or not run.count:
                 return False
         return True
 
 
 def _sentence(error: Violation | CallFailed) -> str:
-    return error.what if isinstance(error, Violation) else f"the call failed: {error}" if error.kind == "exception" else str(error)
+    return (
+        error.what
+        if isinstance(error, Violation)
+        else f"the call failed: {error}"
+        if error.kind == "exception"
+        else str(error)
+    )
 
 
 def _verdict(claim: Claim, name: str, outcome: Outcome, **more: Any) -> Verdict:

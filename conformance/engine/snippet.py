@@ -111,7 +111,11 @@ def _assign(name: str, value: Any) -> list[str]:
     if value.container == "torch":
         return [f"{name} = torch.tensor({numbers}, dtype=torch.{value.dtype})".replace("inf", "float('inf')")]
     if value.container == "numpy":
-        return [f"{name} = np.array({numbers}, dtype={'bool' if value.dtype == 'bool' else 'np.' + value.dtype})".replace("inf", "np.inf")]
+        return [
+            f"{name} = np.array({numbers}, dtype={'bool' if value.dtype == 'bool' else 'np.' + value.dtype})".replace(
+                "inf", "np.inf"
+            )
+        ]
     return [f"{name} = {numbers}"]
 
 

@@ -26,7 +26,13 @@ def rounding(dtype: str, scores: float = 1.0, values: float = 1.0) -> float:
 def score_scale(inputs: Mapping[str, Any]) -> float:
     """The largest |score| of a case, before masking; 1 where there are no scores."""
     query, key = inputs.get("query"), inputs.get("key")
-    if query is None or key is None or query.ndim != 3 or len(query) != len(key) or query.shape[-1] != key.shape[-1]:
+    if (
+        query is None
+        or key is None
+        or query.ndim != 3
+        or len(query) != len(key)
+        or query.shape[-1] != key.shape[-1]
+    ):
         return 1.0
     if not query.size or not key.size:
         return 1.0

@@ -28,7 +28,9 @@ class Difference:
 class Violation(Exception):
     """A claim does not hold on a case.  ``what`` is a sentence, ``difference`` the two sides."""
 
-    def __init__(self, what: str, difference: Difference | None = None, inputs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, what: str, difference: Difference | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(what)
         self.what, self.difference, self.inputs = what, difference, inputs
 
@@ -36,7 +38,9 @@ class Violation(Exception):
 class Trial:
     """A claim, a subject and a case.  ``margin`` is the largest error seen over the error allowed."""
 
-    def __init__(self, claim: Claim, subject: Subject, partners: Sequence[Subject], case: Case, full: Inputs) -> None:
+    def __init__(
+        self, claim: Claim, subject: Subject, partners: Sequence[Subject], case: Case, full: Inputs
+    ) -> None:
         self.claim, self.subject, self.partners, self.case = claim, subject, tuple(partners), case
         self.full = full
         self.inputs = subject.default(full)
@@ -85,7 +89,11 @@ class Trial:
         dtype = inputs.case.get("dtype", "float64")
         if self.subject.precision and dtype == "float64":
             dtype = self.subject.precision
-        size = float(np.abs(inputs["value"]).max()) if values and "value" in inputs and inputs["value"].size else 1.0
+        size = (
+            float(np.abs(inputs["value"]).max())
+            if values and "value" in inputs and inputs["value"].size
+            else 1.0
+        )
         return rounding(dtype, score_scale(inputs), size)
 
     def same(
@@ -169,5 +177,7 @@ def _focus(values: np.ndarray, index: tuple[int, ...]) -> tuple[Any, tuple[int, 
 
 def _rounded(values: np.ndarray) -> Any:
     if values.dtype.kind == "f":
-        return np.vectorize(lambda v: float(f"{v:.5g}"), otypes=[float])(values).tolist() if values.size else []
+        return (
+            np.vectorize(lambda v: float(f"{v:.5g}"), otypes=[float])(values).tolist() if values.size else []
+        )
     return values.tolist()

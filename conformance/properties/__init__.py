@@ -16,7 +16,9 @@ def _public(module: Any) -> dict[str, Property]:
 
 
 PROPERTIES: dict[str, Property] = {
-    name: check for module in (general, masks, attention, multihead, positions) for name, check in _public(module).items()
+    name: check
+    for module in (general, masks, attention, multihead, positions)
+    for name, check in _public(module).items()
 }
 
 

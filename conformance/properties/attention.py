@@ -87,7 +87,13 @@ def softmax_of_visible(trial: Trial, result: str) -> None:
     """The visible weights are the softmax of the visible scores alone."""
     visible = _visible(trial)
     expected = reference_attention(trial.inputs, visible)["weights"]
-    trial.same(trial.result(result), expected, "the weight", trial.allowed_for(trial.inputs, values=False), where=visible)
+    trial.same(
+        trial.result(result),
+        expected,
+        "the weight",
+        trial.allowed_for(trial.inputs, values=False),
+        where=visible,
+    )
 
 
 def matches_reference(trial: Trial, results: tuple[str, ...]) -> None:
@@ -104,7 +110,12 @@ def uniform_over_visible(trial: Trial, result: str) -> None:
     """With equal keys, every visible key has the weight 1 / (number of visible keys)."""
     visible = _visible(trial)
     expected = visible / visible.sum(axis=-1, keepdims=True)
-    trial.same(trial.result(result), expected, "with equal keys, the weight", trial.allowed_for(trial.inputs, values=False) + 1e-6)
+    trial.same(
+        trial.result(result),
+        expected,
+        "with equal keys, the weight",
+        trial.allowed_for(trial.inputs, values=False) + 1e-6,
+    )
 
 
 def first_row_is_first_value(trial: Trial) -> None:
@@ -127,20 +138,34 @@ def within_hull(trial: Trial) -> None:
         index = tuple(int(n) for n in np.argwhere(~inside)[0])
         raise Violation(
             f"an output coordinate is {output[index]:.5g}, outside of what its visible values span",
-            Difference(f"between {low[index]:.5g} and {high[index]:.5g}", output[index[0]].tolist(), index[1:]),
+            Difference(
+                f"between {low[index]:.5g} and {high[index]:.5g}", output[index[0]].tolist(), index[1:]
+            ),
         )
 
 
 def finite_and_normalised(trial: Trial) -> None:
     """No NaN, no infinity, and rows that are still averages of visible values, with very large scores."""
     output = trial.call()["output"]
-    top = float(np.abs(trial.inputs["query"] @ trial.inputs["key"].swapaxes(1, 2)).max() / np.sqrt(trial.inputs["query"].shape[-1]))
-    trial.holds(np.isfinite(output), output, f"with scores up to {top:.3g} the output has NaN or infinity", "finite numbers")
+    top = float(
+        np.abs(trial.inputs["query"] @ trial.inputs["key"].swapaxes(1, 2)).max()
+        / np.sqrt(trial.inputs["query"].shape[-1])
+    )
+    trial.holds(
+        np.isfinite(output),
+        output,
+        f"with scores up to {top:.3g} the output has NaN or infinity",
+        "finite numbers",
+    )
     ones = np.ones((*trial.inputs["key"].shape[:2], 2), dtype=trial.inputs["value"].dtype)
     sums = trial.call(value=ones)["output"]
-    trial.same(sums, np.ones_like(sums), f"with scores up to {top:.3g} the weights of a row sum to: the sum", 1e-3)
+    trial.same(
+        sums, np.ones_like(sums), f"with scores up to {top:.3g} the weights of a row sum to: the sum", 1e-3
+    )
     if trial.case["regime"] == "blocked leads":
-        trial.same(output, reference_attention(trial.inputs, _mask(trial))["output"], "the output", trial.allowed)
+        trial.same(
+            output, reference_attention(trial.inputs, _mask(trial))["output"], "the output", trial.allowed
+        )
 
 
 def permutation_of_keys(trial: Trial) -> None:
@@ -165,13 +190,19 @@ def unaffected_by_blocked(trial: Trial) -> None:
         _unaffected_row_by_row(trial)
         return
     key, value = trial.inputs["key"].copy(), trial.inputs["value"].copy()
-    scores = np.abs(trial.inputs["query"].astype(np.float64)).sum(-1).max() * max(1e-3, float(np.abs(key).max())) / np.sqrt(key.shape[-1])
+    scores = (
+        np.abs(trial.inputs["query"].astype(np.float64)).sum(-1).max()
+        * max(1e-3, float(np.abs(key).max()))
+        / np.sqrt(key.shape[-1])
+    )
     factor = float(min(1000.0, max(1.0, 2000.0 / max(scores, 1e-3))))
     key[hidden] = (key[hidden] + 0.3) * round(factor)
     value[hidden] = (value[hidden] + 1.0) * 1000
     trial.shown = {"key": key, "value": value}
     after = trial.call(key=key, value=value)["output"]
-    trial.same(after, trial.call()["output"], "after changing what is blocked, the output", trial.allowed + 1e-9)
+    trial.same(
+        after, trial.call()["output"], "after changing what is blocked, the output", trial.allowed + 1e-9
+    )
 
 
 def _unaffected_row_by_row(trial: Trial) -> None:
@@ -190,7 +221,13 @@ def _unaffected_row_by_row(trial: Trial) -> None:
         trial.shown = {"key": key, "value": value}
         changed = trial.inputs.replaced(key=key)
         allowed = max(trial.allowed, trial.allowed_for(changed)) + 1e-9
-        trial.same(after, before, f"after changing key {j}, the output of a query that may not see it", allowed, where)
+        trial.same(
+            after,
+            before,
+            f"after changing key {j}, the output of a query that may not see it",
+            allowed,
+            where,
+        )
 
 
 def _needs_kinds(trial: Trial) -> AttentionSubject:
@@ -226,7 +263,10 @@ def integer_masks(trial: Trial) -> None:
     mask = trial.inputs["mask"]
     readings = [mask] if subject.convention("polarity") != "additive" else [mask, ~mask]
     expected = [reference_attention(trial.inputs, reading)["output"] for reading in readings]
-    if not any(observed.shape == e.shape and np.allclose(observed, e, atol=max(1e-4, trial.allowed)) for e in expected):
+    if not any(
+        observed.shape == e.shape and np.allclose(observed, e, atol=max(1e-4, trial.allowed))
+        for e in expected
+    ):
         trial.same(observed, expected[0], "with an integer mask of zeros and ones, the output")
 
 
@@ -246,14 +286,18 @@ def dead_rows(trial: Trial) -> None:
     others = np.ones(output.shape, dtype=bool)
     others[:, row] = False
     trial.shown = {"mask": mask}
-    trial.same(output, alive, f"with every key hidden from query {row}, the output of another query", where=others)
+    trial.same(
+        output, alive, f"with every key hidden from query {row}, the output of another query", where=others
+    )
     if how == "declared":
         _policy(trial, policy, output[:, row])
 
 
 def _policy(trial: Trial, policy: str, row: np.ndarray) -> None:
     if policy == "error":
-        raise Violation("a fully blocked row gave a result; an error is declared", Difference("an error", row.tolist()))
+        raise Violation(
+            "a fully blocked row gave a result; an error is declared", Difference("an error", row.tolist())
+        )
     if policy == "zeros":
         trial.same(row, np.zeros_like(row), "a fully blocked row (zeros are declared)", 1e-6)
     if policy == "uniform":
@@ -279,7 +323,9 @@ def no_gradient_to_blocked(trial: Trial) -> None:
     gradients = _gradient(trial, trial.inputs, cotangent)
     for name in ("key", "value"):
         where = np.broadcast_to(hidden[..., None], gradients[name].shape)
-        trial.same(gradients[name], np.zeros_like(gradients[name]), f"the gradient of a blocked {name}", 1e-7, where)
+        trial.same(
+            gradients[name], np.zeros_like(gradients[name]), f"the gradient of a blocked {name}", 1e-7, where
+        )
 
 
 def gradient_matches(trial: Trial) -> None:
@@ -289,7 +335,9 @@ def gradient_matches(trial: Trial) -> None:
     expected = attention_gradient(trial.inputs, _mask(trial), cotangent)
     size = max(1.0, *(float(np.abs(g).max()) for g in expected.values()))
     for name, gradient in gradients.items():
-        trial.same(gradient, expected[name], f"the gradient with respect to {name}", trial.allowed * 16 * size)
+        trial.same(
+            gradient, expected[name], f"the gradient with respect to {name}", trial.allowed * 16 * size
+        )
 
 
 def finite_gradient(trial: Trial) -> None:
@@ -307,7 +355,11 @@ def finite_gradient(trial: Trial) -> None:
     cotangent = normal(trial.case.rng, shape)
     cotangent[:, row] = 0.0
     for name, gradient in _gradient(trial, inputs, cotangent.astype(inputs["value"].dtype)).items():
-        trial.holds(np.isfinite(gradient), gradient, f"with every key hidden from query {row}, the gradient of {name} has NaN")
+        trial.holds(
+            np.isfinite(gradient),
+            gradient,
+            f"with every key hidden from query {row}, the gradient of {name} has NaN",
+        )
 
 
 def causal_flag(trial: Trial) -> None:
@@ -363,5 +415,3 @@ def _padding_inputs(inputs: Inputs, case: object) -> Inputs:
     rows = np.arange(S)[None, :] < real[:, None]
     allowed = np.broadcast_to(np.repeat(rows, h, axis=0)[:, None, :], (B * h, T, S))
     return Inputs(inputs.case, {"lengths": real, "ids": ids, "S": S, "pad_id": 0, "allowed": allowed})
-
-

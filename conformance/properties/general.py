@@ -46,10 +46,15 @@ def output_shape(trial: Trial) -> None:
     """The output has the shape of ``x``."""
     expected, observed = trial.inputs["x"].shape, trial.call()["output"].shape
     if observed != expected:
-        raise Violation(f"the shape is {list(observed)}, expected {list(expected)}", Difference(list(expected), list(observed)))
+        raise Violation(
+            f"the shape is {list(observed)}, expected {list(expected)}",
+            Difference(list(expected), list(observed)),
+        )
 
 
-def elementwise(trial: Trial, result: str, indices: tuple[str, ...], formula: Formula, drift: bool = False) -> None:
+def elementwise(
+    trial: Trial, result: str, indices: tuple[str, ...], formula: Formula, drift: bool = False
+) -> None:
     """Every entry against a formula of its indices."""
     observed = trial.result(result)
     grids = np.meshgrid(*(np.arange(n) for n in observed.shape[-len(indices) :]), indexing="ij")
@@ -81,7 +86,9 @@ def prefix_consistent(trial: Trial, result: str, length: str, square: bool = Fal
         case = trial.case.replaced(**{length: longer})
         long = trial.result(result, trial.subject.default(build_inputs(role, case)))
         corner = long[: short.shape[0], : short.shape[1]] if square else long[: short.shape[0]]
-        what = f"for {length} = {n} the result is not the beginning of that for {length} = {longer}: the entry"
+        what = (
+            f"for {length} = {n} the result is not the beginning of that for {length} = {longer}: the entry"
+        )
         trial.same(short, corner, what, 1e-5)
 
 
@@ -102,15 +109,24 @@ def example(
     if scores is not None:
         table = np.asarray(scores, dtype=np.float64)
         width = table.shape[1]
-        arrays = {"query": table[None] * np.sqrt(width), "key": np.eye(width)[None], "value": np.eye(width)[None]}
+        arrays = {
+            "query": table[None] * np.sqrt(width),
+            "key": np.eye(width)[None],
+            "value": np.eye(width)[None],
+        }
         given = Inputs(trial.case, {**arrays, "mask": None})
     if causal:
         T, S = given["query"].shape[1], given["key"].shape[1]
         given = given.replaced(mask=np.tri(T, S, dtype=bool)[None])
     if "query" in given:
-        case = trial.case.replaced(layout=trial.subject.limits["layout"][0], B=1, h=1, dtype=trial.subject.limits["dtype"][0])
+        case = trial.case.replaced(
+            layout=trial.subject.limits["layout"][0], B=1, h=1, dtype=trial.subject.limits["dtype"][0]
+        )
         case = case.replaced(T=given["query"].shape[1], S=given["key"].shape[1], d=given["query"].shape[2])
-        given = Inputs(case, {k: v.astype(case["dtype"]) if k != "mask" and v is not None else v for k, v in given.items()})
+        given = Inputs(
+            case,
+            {k: v.astype(case["dtype"]) if k != "mask" and v is not None else v for k, v in given.items()},
+        )
     trial.inputs = given
     observed = trial.result(result, given)
     printed = np.asarray(expected, dtype=np.float64)
@@ -137,13 +153,21 @@ def unaffected_by_future(trial: Trial) -> None:
         changes = {}
         for name in names:
             changed = trial.inputs[name].copy()
-            changed[:, j:] = (changed[:, j:] + normal(rng, changed[:, j:].shape, 3.0) + 1.0).astype(changed.dtype)
+            changed[:, j:] = (changed[:, j:] + normal(rng, changed[:, j:].shape, 3.0) + 1.0).astype(
+                changed.dtype
+            )
             changes[name] = changed
         after = trial.call(**changes)["output"]
-        allowed = max(trial.allowed, trial.allowed_for(trial.inputs.replaced(**changes))) if "value" in names else 1e-5
+        allowed = (
+            max(trial.allowed, trial.allowed_for(trial.inputs.replaced(**changes)))
+            if "value" in names
+            else 1e-5
+        )
         part = before[:, :j]
         trial.shown = changes
-        trial.same(after[:, :j], part, f"after a change at positions {j} and later, the output before it", allowed)
+        trial.same(
+            after[:, :j], part, f"after a change at positions {j} and later, the output before it", allowed
+        )
 
 
 def reaches(trial: Trial) -> None:
@@ -197,7 +221,9 @@ def batch_independent(trial: Trial) -> None:
     for b in range(min(count, 3)):
         rows = slice(b * h, (b + 1) * h)
         alone = trial.call(**{n: v[rows] for n, v in arrays.items()})["output"]
-        trial.same(whole[rows], alone, f"row {b} of the batch differs from the same row alone: the output", allowed)
+        trial.same(
+            whole[rows], alone, f"row {b} of the batch differs from the same row alone: the output", allowed
+        )
     order = np.concatenate([np.arange(b * h, (b + 1) * h) for b in reversed(range(count))])
     turned = trial.call(**{n: v[order] for n, v in arrays.items()})["output"]
     trial.same(turned, whole[order], "after reversing the batch, the output", allowed)
@@ -210,7 +236,10 @@ def repeatable(trial: Trial) -> None:
     n = case["T"]
     limit = case.get("max_len", 64)
     for other in (n + 1, min(n + 20, limit), max(1, n - 1)):
-        changed = case.replaced(T=other, **({"S": case["S"] + other - n} if case.get("S", 0) + other - n >= 1 and "S" in case else {}))
+        changed = case.replaced(
+            T=other,
+            **({"S": case["S"] + other - n} if case.get("S", 0) + other - n >= 1 and "S" in case else {}),
+        )
         try:
             trial.subject.call(trial.subject.default(build_inputs(role, changed)), fresh=True)
         except (CallFailed, OutOfDomain):
@@ -221,7 +250,13 @@ def repeatable(trial: Trial) -> None:
         for again, when in ((second, "after calls with other lengths"), (third, "at once again")):
             if again.get(name) is None or again[name].shape != expected.shape:
                 raise Violation(f"the same call made {when} returned another shape of {name}")
-            trial.same(again[name], expected, f"the same call made {when} gave another {name}", 1e-9 + trial.allowed, equal_nan=True)
+            trial.same(
+                again[name],
+                expected,
+                f"the same call made {when} gave another {name}",
+                1e-9 + trial.allowed,
+                equal_nan=True,
+            )
 
 
 def _comparable(results: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -239,9 +274,15 @@ def unchanged_inputs(trial: Trial) -> None:
                 continue
             left = as_array(found)
             same = left is not None and left[0].shape == sent.values.shape
-            if left is not None and same and np.array_equal(np.nan_to_num(sent.values), np.nan_to_num(left[0])):
+            if (
+                left is not None
+                and same
+                and np.array_equal(np.nan_to_num(sent.values), np.nan_to_num(left[0]))
+            ):
                 continue
             raise Violation(
                 f"the call changed its argument {name}",
-                Difference(sent.values.tolist(), left[0].tolist() if left is not None and same else "another shape"),
+                Difference(
+                    sent.values.tolist(), left[0].tolist() if left is not None and same else "another shape"
+                ),
             )

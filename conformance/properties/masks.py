@@ -30,15 +30,22 @@ def readable(trial: Trial) -> None:
     if neither.any():
         index = tuple(int(n) for n in np.argwhere(neither)[0])
         value = raw[index]
-        why = "is NaN" if np.isnan(value) else f"is {number(value)}, which neither allows (near 0) nor blocks (-1e4 or stronger)"
-        raise Violation(f"the entry at {list(index)} {why}", Difference("near 0, or -1e4 and below", raw.tolist(), index))
+        why = (
+            "is NaN"
+            if np.isnan(value)
+            else f"is {number(value)}, which neither allows (near 0) nor blocks (-1e4 or stronger)"
+        )
+        raise Violation(
+            f"the entry at {list(index)} {why}", Difference("near 0, or -1e4 and below", raw.tolist(), index)
+        )
     if results["kind"] == "additive" and trial.case.get("T", 2) > 1 and raw.ndim == 2 and raw.shape[0] > 1:
         weak = raw[np.triu_indices(len(raw), 1)] if raw.shape[0] == raw.shape[1] else raw
         small = (weak != 0) & (np.abs(weak) < 1e-3)
         if small.any():
             value = weak[small][0]
             raise Violation(
-                f"an entry is {number(value)}: too close to 0 to block anything", Difference("-inf, or -1e4 and below", raw.tolist())
+                f"an entry is {number(value)}: too close to 0 to block anything",
+                Difference("-inf, or -1e4 and below", raw.tolist()),
             )
 
 
@@ -55,7 +62,10 @@ def total_count(trial: Trial, result: str, formula: Formula) -> None:
     allowed = trial.result(result)
     expected, observed = int(formula(trial.case)), int((allowed == 1).sum())
     if observed != expected:
-        raise Violation(f"{observed} entries are allowed, expected {formula.text} = {expected}", Difference(expected, allowed.tolist()))
+        raise Violation(
+            f"{observed} entries are allowed, expected {formula.text} = {expected}",
+            Difference(expected, allowed.tolist()),
+        )
 
 
 def row_count(trial: Trial, result: str, formula: Formula) -> None:
@@ -74,13 +84,18 @@ def usable_as_attn_mask(trial: Trial) -> None:
     """Bool or additive floating point."""
     results = trial.call()
     dtype = results["dtype"]
-    if results["kind"] == "boolean" or (results["kind"] == "additive" and dtype.startswith(("float", "bfloat"))):
+    if results["kind"] == "boolean" or (
+        results["kind"] == "additive" and dtype.startswith(("float", "bfloat"))
+    ):
         return
     if dtype.startswith(("float", "bfloat")):
         why = "its ones would be added to the scores and hide nothing"
     else:
         why = "nn.MultiheadAttention refuses it"
-    raise Violation(f"the mask is {dtype} with entries 0 and 1: {why}", Difference("bool, or float with 0 and -inf", dtype))
+    raise Violation(
+        f"the mask is {dtype} with entries 0 and 1: {why}",
+        Difference("bool, or float with 0 and -inf", dtype),
+    )
 
 
 def allowed_is_zero(trial: Trial) -> None:
@@ -101,7 +116,12 @@ def forms_agree(trial: Trial) -> None:
     opposite = trial.subject.convention("polarity") != other.convention("polarity")
     one, two = first["raw"].astype(bool), second["raw"].astype(bool)
     relation = "the negation of" if opposite else "equal to"
-    trial.same(one, ~two if opposite else two, f"the mask is not {relation} that of {other.binding.name}: the entry", 0.0)
+    trial.same(
+        one,
+        ~two if opposite else two,
+        f"the mask is not {relation} that of {other.binding.name}: the entry",
+        0.0,
+    )
 
 
 def edge_sizes(trial: Trial) -> None:
@@ -117,7 +137,10 @@ def edge_sizes(trial: Trial) -> None:
                 raise
             continue
         if raw.size:
-            raise Violation(f"for T = {T} the mask has {raw.size} entries", Difference("no entries, or an error", list(raw.shape)))
+            raise Violation(
+                f"for T = {T} the mask has {raw.size} entries",
+                Difference("no entries, or an error", list(raw.shape)),
+            )
 
 
 def padding_pattern(trial: Trial, ids: bool = False) -> None:

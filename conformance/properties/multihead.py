@@ -109,7 +109,9 @@ def mask_shapes_agree(trial: Trial) -> None:
     blocked = own.reshape(B, h, T, S)
     what = "with masks of their own per head, the weight of a blocked key [batch, head, query, key]"
     trial.same(weights, np.zeros_like(weights), what, 1e-6, blocked)
-    trial.holds((weights > 0) | blocked, weights, "with masks of their own per head, a visible key has no weight")
+    trial.holds(
+        (weights > 0) | blocked, weights, "with masks of their own per head, a visible key has no weight"
+    )
 
 
 def averaged_weights(trial: Trial) -> None:
@@ -117,12 +119,16 @@ def averaged_weights(trial: Trial) -> None:
     case = trial.case
     single = trial.call(average_attn_weights=False, need_weights=True).get("weights")
     mean = trial.call(need_weights=True).get("weights")
-    expected = {"per head": (case["B"], case["h"], case["T"], case["S"]), "averaged": (case["B"], case["T"], case["S"])}
+    expected = {
+        "per head": (case["B"], case["h"], case["T"], case["S"]),
+        "averaged": (case["B"], case["T"], case["S"]),
+    }
     for name, weights in (("per head", single), ("averaged", mean)):
         if weights is None or weights.shape != expected[name]:
             found = None if weights is None else list(weights.shape)
             raise Violation(
-                f"weights {name} have shape {found}, expected {list(expected[name])}", Difference(list(expected[name]), found)
+                f"weights {name} have shape {found}, expected {list(expected[name])}",
+                Difference(list(expected[name]), found),
             )
     assert single is not None
     assert mean is not None
@@ -140,7 +146,9 @@ def refuses_integer_masks(trial: Trial, argument: str) -> None:
             if error.kind == "exception":
                 continue
             raise
-        raise Violation(f"{argument} of dtype {dtype} was taken without an error", Difference("an error", "a result"))
+        raise Violation(
+            f"{argument} of dtype {dtype} was taken without an error", Difference("an error", "a result")
+        )
 
 
 def ones_and_zeros_are_added(trial: Trial) -> None:
@@ -152,7 +160,12 @@ def ones_and_zeros_are_added(trial: Trial) -> None:
     if plain is None or added is None or plain.ndim != 4 or added.shape != plain.shape:
         raise trial.skip("weights of single heads are not returned")
     grown = plain * np.exp(M)
-    trial.same(added, grown / grown.sum(axis=-1, keepdims=True), "with ones and zeros as attn_mask, the weight", LOOSE)
+    trial.same(
+        added,
+        grown / grown.sum(axis=-1, keepdims=True),
+        "with ones and zeros as attn_mask, the weight",
+        LOOSE,
+    )
 
 
 def negated_masks_agree(trial: Trial) -> None:
@@ -171,7 +184,12 @@ def negated_masks_agree(trial: Trial) -> None:
     allowed = np.broadcast_to(~mask, (B * h, T, S))
     expected = reference_attention(Inputs(case, heads), allowed)["output"]
     joined = expected.reshape(B, h, T, d).swapaxes(1, 2).reshape(B, T, h * d)
-    trial.same(output, joined, "with identity projections, the output against attention with the negated mask", max(_allowed(trial), 1e-6))
+    trial.same(
+        output,
+        joined,
+        "with identity projections, the output against attention with the negated mask",
+        max(_allowed(trial), 1e-6),
+    )
 
 
 def causal_hint(trial: Trial) -> None:

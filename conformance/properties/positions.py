@@ -39,7 +39,9 @@ def _table(trial: Trial) -> np.ndarray:
 
 def _against_formula(trial: Trial, table: np.ndarray, what: str) -> None:
     expected = formula(trial.case["T"], trial.case["d"])
-    trial.same(table, expected, what, np.broadcast_to(drift(np.arange(len(expected)))[:, None], expected.shape))
+    trial.same(
+        table, expected, what, np.broadcast_to(drift(np.arange(len(expected)))[:, None], expected.shape)
+    )
 
 
 def half_sines(trial: Trial) -> None:
@@ -104,7 +106,10 @@ def same_for_batch(trial: Trial) -> None:
     if trial.subject.convention("values") == "sinusoidal" and rows.shape[1] > 1:
         same = np.abs(rows[0] - rows[0][:1]).max() < 1e-6
         if same:
-            raise Violation("the encoding is the same at every position", Difference("one vector per position", rows[0].tolist()))
+            raise Violation(
+                "the encoding is the same at every position",
+                Difference("one vector per position", rows[0].tolist()),
+            )
 
 
 def adds_to_embedding(trial: Trial) -> None:
@@ -126,7 +131,11 @@ def far_positions(trial: Trial) -> None:
     try:
         table = _table(trial)
     except CallFailed as error:
-        if error.kind == "exception" and "max_len" not in trial.subject.binding.constructor and trial.subject.has("constructor"):
+        if (
+            error.kind == "exception"
+            and "max_len" not in trial.subject.binding.constructor
+            and trial.subject.has("constructor")
+        ):
             raise trial.skip("its capacity cannot be set") from None
         raise
     _against_formula(trial, table, "far out, the entry")
@@ -138,14 +147,19 @@ def no_trainable(trial: Trial) -> None:
     trainable = [(item["name"], item["value"].values.shape) for item in found if item["trainable"]]
     if trainable:
         name, shape = trainable[0]
-        raise Violation(f"{name} of shape {list(shape)} is trainable", Difference("no trainable parameter", name))
+        raise Violation(
+            f"{name} of shape {list(shape)} is trainable", Difference("no trainable parameter", name)
+        )
 
 
 def learned_table(trial: Trial) -> None:
     """A module of learned positions has a trainable parameter."""
     found = trial.subject.session.parameters(trial.subject.built(trial.case))
     if not any(item["trainable"] for item in found):
-        raise Violation("learned positions are declared, but nothing is trainable", Difference("a trainable parameter", "none"))
+        raise Violation(
+            "learned positions are declared, but nothing is trainable",
+            Difference("a trainable parameter", "none"),
+        )
 
 
 def odd_width(trial: Trial) -> None:
@@ -171,7 +185,9 @@ def capacity(trial: Trial) -> None:
         raise
     what = f"one position beyond max_len = {trial.case['max_len']} was asked for without an error: the entry"
     if trial.subject.convention("values") == "learned":
-        raise Violation("positions beyond the learned ones gave no error", Difference("an error", list(table.shape)))
+        raise Violation(
+            "positions beyond the learned ones gave no error", Difference("an error", list(table.shape))
+        )
     if table.ndim != 2 or table.shape != (trial.case["T"], trial.case["d"]):
         raise Violation(
             f"{trial.case['T']} positions were asked for with max_len = {trial.case['max_len']}; "
