@@ -1,6 +1,9 @@
 """Judges a candidate by a spec.  ``from triu.conformance import check; report = check(MyDecoderBlock)``."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import check
 
 __all__ = ["check"]
 

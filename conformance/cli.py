@@ -226,7 +226,7 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
             )
         known = matching[0]
     width = min(110, shutil.get_terminal_size((100, 24)).columns)
-    click.echo(claim_text(known, spec.properties[known.property], width), nl=False)
+    click.echo(claim_text(known, spec.properties[known.property_name], width), nl=False)
 
 
 def run() -> NoReturn:

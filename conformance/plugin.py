@@ -43,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     target = config.getoption("--candidate") or "baseline"
-    return f"triu: candidate {target}, seed {config.getoption('--triu-seed')}, {config.getoption('--triu-examples')} examples"
+    seed, examples = config.getoption("--triu-seed"), config.getoption("--triu-examples")
+    return f"triu: candidate {target}, seed {seed}, {examples} examples"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -144,7 +145,7 @@ class Judge:
 
         extra = self._extra(path)
         if extra not in self._checks:
-            option = self._config.getoption
+            option: Any = self._config.getoption
             try:
                 self._checks[extra] = open_check(
                     option("--candidate") or "baseline",

@@ -92,9 +92,8 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
     if failure is not None:
         index = failure["index"]
         failure = Failure(**{**failure, "index": None if index is None else tuple(index)})
-    evidence = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in item["evidence"].items()
-    }
+    seen = item["evidence"]
+    evidence = Evidence(seen["cases"], tuple(seen["seen"]), tuple(seen["missing"]), tuple(seen["waived"]))
     return Verdict(
         item["claim"],
         item["title"],
@@ -102,7 +101,7 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
         item["level"],
         item["object"],
         item["verdict"],
-        Evidence(**evidence),
+        evidence,
         item["margin"],
         item.get("reason", ""),
         failure,

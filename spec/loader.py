@@ -262,7 +262,7 @@ def _claim(
         role=table["role"],
         partners=tuple(table.get("partners", ())),
         domain=domain,
-        property=table["property"],
+        property_name=table["property"],
         arguments=_arguments(
             where, table.get("with", {}), properties[table["property"]], domain, roles[table["role"]]
         ),

@@ -131,7 +131,7 @@ class Claim:
     role: str
     partners: tuple[str, ...]
     domain: Domain
-    property: str
+    property_name: str
     arguments: Mapping[str, Any]
     requires: tuple[Formula, ...]
     evidence: tuple[Formula, ...]

@@ -235,7 +235,8 @@ class AttentionSubject(Subject):
                 if before.shape != (*inputs["query"].shape[:2], inputs["value"].shape[2]):
                     continue
                 found = "runs"
-                moved = np.where(mask.any(axis=1)[..., None], 0.0, 9.0).astype(np.float32)
+                visible = np.asarray(mask.any(axis=1))
+                moved = np.where(visible[..., None], 0.0, 9.0).astype(np.float32)
                 hidden = self._masked(
                     inputs.replaced(value=inputs["value"] + moved), mask, kind, layout, form
                 )
@@ -283,7 +284,7 @@ class AttentionSubject(Subject):
         accepted = []
         for dtype in ("float64", "float32"):
             inputs = self._probe_inputs(self.layouts[0], 4, 4)
-            values = {k: v.astype(dtype) if v is not None else None for k, v in inputs.values.items()}
+            values = {k: v.astype(dtype) if v is not None else None for k, v in inputs.items()}
             try:
                 output = self.run(Inputs(inputs.case.replaced(dtype=dtype), values))["output"]
             except (CallFailed, OutOfDomain):

@@ -19,7 +19,9 @@ from .target import Declarations
 
 # Words around a name that say nothing about what it is: make_causal_mask_np is a causal_mask.
 AFFIXES = frozenset(
-    ["build", "create", "make", "get", "gen", "generate", "compute", "construct", "calc", "calculate", "my", "our", "the", "simple", "basic", "naive", "custom", "own", "manual", "fn", "func", "function", "np", "numpy", "torch", "pytorch", "pt", "impl", "implementation", "scratch", "v1", "v2", "v3", "student", "ref", "vectorized", "vec", "new"]
+    """build create make get gen generate compute construct calc calculate my our the simple basic naive custom own
+    manual fn func function np numpy torch pytorch pt impl implementation scratch v1 v2 v3 student ref vectorized vec
+    new""".split()
 )
 
 
@@ -45,7 +47,7 @@ def core(name: str) -> str:
 
 # Words around a parameter's name: embeddings_batch is embeddings, input_Q is Q.
 FILLERS = frozenset(
-    ["batch", "tensor", "tensors", "input", "inputs", "array", "arr", "matrix", "mat", "proj", "projected", "projection", "vectors", "vecs"]
+    "batch tensor tensors input inputs array arr matrix mat proj projected projection vectors vecs".split()
 )
 
 

@@ -251,7 +251,7 @@ def _is_module_class(home: Any) -> bool:
     return torch is not None and isinstance(home, type) and issubclass(home, torch.nn.Module)
 
 
-def _methods(home: type) -> Iterator[tuple[str, Any]]:
+def _methods(home: Any) -> Iterator[tuple[str, Any]]:
     base = sys.modules.get("torch")
     stop: set[type] = {object} | ({base.nn.Module} if base is not None else set())
     seen: set[str] = set()

@@ -180,7 +180,7 @@ def _table(table: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any
 def mentions_torch(target: Target) -> bool:
     """Whether the candidate's files speak of torch: then its worker may as well import it at once."""
     if "path" not in target.wire:
-        return not target.text == "numpy"
+        return target.text != "numpy"
     path = Path(target.wire["path"])
     for file in [path] if path.is_file() else path.rglob("*.py"):
         try:

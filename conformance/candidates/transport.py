@@ -6,7 +6,6 @@ Both transports carry the same bytes, so that whatever is true of a candidate in
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -115,7 +114,6 @@ class Subprocess:
             start_new_session=True,
         )
         theirs.close()
-        ours.setblocking(False)
         self._socket = ours
         self.generation += 1
 
@@ -147,40 +145,29 @@ class Subprocess:
             raise WorkerLost(self._obituary()) from None
 
     def _send(self, data: bytes, deadline: float) -> None:
-        assert self._socket is not None
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[self._socket.send(view) :]
-            except BlockingIOError:
-                self._wait(write=True, deadline=deadline)
+        self._timed(deadline).sendall(data)
 
     def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
         header, body = wire.sizes(self._exactly(wire.PREFIX.size, deadline))
         return wire.unpack(self._exactly(header, deadline)), self._exactly(body, deadline)
 
     def _exactly(self, size: int, deadline: float) -> bytes:
-        assert self._socket is not None
         data = bytearray(size)
         view, filled = memoryview(data), 0
         while filled < size:
-            try:
-                received = self._socket.recv_into(view[filled:])
-            except BlockingIOError:
-                self._wait(write=False, deadline=deadline)
-                continue
+            received = self._timed(deadline).recv_into(view[filled:])
             if not received:
                 raise EOFError
             filled += received
         return bytes(data)
 
-    def _wait(self, *, write: bool, deadline: float) -> None:
+    def _timed(self, deadline: float) -> socket.socket:
+        """The socket, with what is left of the time as its limit."""
         left = deadline - time.monotonic()
-        if left <= 0:
+        if self._socket is None or left <= 0:
             raise TimeoutError
-        readers, writers = ([], [self._socket]) if write else ([self._socket], [])
-        if not any(select.select(readers, writers, [], left)[:2]):
-            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._socket
 
     def _obituary(self) -> str:
         """How the worker ended, in words."""

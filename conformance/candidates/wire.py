@@ -18,7 +18,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ MAX_BODY = 512 << 20
 MAX_DEPTH = 24
 MAX_TEXT = 4000
 DTYPES = frozenset(
-    ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"]
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bfloat16".split()
 )
 
 
@@ -204,7 +204,13 @@ def sizes(prefix: bytes) -> tuple[int, int]:
     return header, body
 
 
-def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+class Readable(Protocol):
+    """Something that frames are read from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_frame(stream: Readable) -> tuple[dict[str, Any], bytes] | None:
     """The next frame of a blocking stream, or None at its end."""
     prefix = stream.read(PREFIX.size)
     if len(prefix) < PREFIX.size:

@@ -132,7 +132,7 @@ class Worker:
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         found, places = [], {}
-        for name, owner, _key, tensor in _parameters_of(value):
+        for name, _owner, _key, tensor in _parameters_of(value):
             pointer = (
                 tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
             )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -60,35 +59,40 @@ class Case(Mapping[str, Any]):
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
 
-@dataclass(frozen=True)
 class Inputs(Mapping[str, Any]):
-    """Canonical inputs of a role: arrays, sizes, and masks as booleans with True = allowed."""
+    """Canonical inputs of a role: arrays, sizes, and masks as booleans with True = allowed.  Not to be changed."""
 
-    case: Case
-    values: Mapping[str, Any]
+    __slots__ = ("_given", "_key", "case")
+
+    def __init__(self, case: Case, given: Mapping[str, Any]) -> None:
+        self.case = case
+        self._given = dict(given)
+        self._key: tuple[Any, ...] | None = None
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name]
+        return self._given[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self._given)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self._given)
 
     def replaced(self, **changes: Any) -> Inputs:
-        return Inputs(self.case, {**self.values, **changes})
+        return Inputs(self.case, {**self._given, **changes})
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal inputs: what results are remembered by."""
-        parts: list[Any] = [self.case.items_]
-        for name, value in self.values.items():
-            if isinstance(value, np.ndarray):
-                parts.append((name, value.shape, value.dtype.str, value.tobytes()))
-            else:
-                parts.append((name, value))
-        return tuple(parts)
+        if self._key is None:
+            parts: list[Any] = [self.case.items_]
+            for name, value in self._given.items():
+                if isinstance(value, np.ndarray):
+                    parts.append((name, value.shape, value.dtype.str, value.tobytes()))
+                else:
+                    parts.append((name, value))
+            self._key = tuple(parts)
+        return self._key
 
 
 @lru_cache(maxsize=256)

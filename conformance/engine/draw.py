@@ -6,6 +6,7 @@ domain see the same cases and share the candidate's answers.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -174,7 +175,5 @@ def _search(
     options = settings(
         max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False
     )
-    try:
+    with contextlib.suppress(NoSuchExample, Unsatisfiable):
         find(cases, condition, settings=options, random=random)
-    except (NoSuchExample, Unsatisfiable):
-        pass

@@ -29,9 +29,11 @@ def attention_gradient(
 
     from ...reference import baseline
 
-    tensors = [_tensor(inputs[name]).requires_grad_(True) for name in ("query", "key", "value")]
+    query, key, value = tensors = [
+        _tensor(inputs[name]).requires_grad_(True) for name in ("query", "key", "value")
+    ]
     allowed = None if mask is None else torch.from_numpy(np.array(mask))
-    output, _ = baseline.attention(*tensors, allowed)
+    output, _ = baseline.attention(query, key, value, allowed)
     gradients = torch.autograd.grad((output * _tensor(cotangent)).sum(), tensors)
     return {name: g.numpy() for name, g in zip(("query", "key", "value"), gradients, strict=True)}
 

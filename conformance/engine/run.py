@@ -339,7 +339,8 @@ class Run:
                 if not self._would_fit(other, convention, value, cases):
                     continue
                 table = f"[conventions.{self.name.split(' + ')[0]}]"
-                return f'correct if you meant: {meaning}. Then declare it in triu.toml: {table} {convention.name} = "{value}"'
+                declare = f'{table} {convention.name} = "{value}"'
+                return f"correct if you meant: {meaning}. Then declare it in triu.toml: {declare}"
         return ""
 
     def _would_fit(self, other: Subject, convention: Convention, value: str, cases: Sequence[Case]) -> bool:

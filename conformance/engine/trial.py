@@ -49,21 +49,20 @@ class Trial:
 
     # calling
 
-    def call(self, inputs: Inputs | None = None, *, fresh: bool = False, **changes: Any) -> Results:
-        """Canonical results, for the case's inputs or changed ones."""
-        inputs = self.inputs if inputs is None else inputs
-        if changes:
-            inputs = inputs.replaced(**changes)
-        return self.subject.call(inputs, fresh)
+    def call(self, inputs: Inputs | None = None, *, fresh: bool = False) -> Results:
+        """Canonical results, for the case's inputs or others."""
+        return self.subject.call(self.inputs if inputs is None else inputs, fresh)
 
-    def result(self, name: str, inputs: Inputs | None = None, **changes: Any) -> np.ndarray:
+    def changed(self, **changes: Any) -> Results:
+        """Canonical results for the case's inputs with some of them replaced."""
+        return self.subject.call(self.inputs.replaced(**changes))
+
+    def result(self, name: str, inputs: Inputs | None = None) -> np.ndarray:
         """One part of the results.  Weights that are not returned are read off with V = identity.
 
         Raises OutOfDomain where the candidate does not give that part.
         """
         inputs = self.inputs if inputs is None else inputs
-        if changes:
-            inputs = inputs.replaced(**changes)
         results = self.subject.call(inputs)
         if name in results:
             return results[name]

@@ -24,7 +24,7 @@ PROPERTIES: dict[str, Property] = {
 
 def apply(trial: Trial) -> None:
     """Check the trial's claim on its case.  Raises Violation, CallFailed or OutOfDomain."""
-    PROPERTIES[trial.claim.property](trial, **trial.claim.arguments)
+    PROPERTIES[trial.claim.property_name](trial, **trial.claim.arguments)
 
 
 __all__ = ["PROPERTIES", "apply"]

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..candidates.attention import AttentionSubject
 from ..candidates.errors import CallFailed
+from ..candidates.masks import MaskSubject
 from ..engine.cases import Inputs, build_inputs, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.oracle import attention_gradient, effective_mask
@@ -158,7 +159,7 @@ def finite_and_normalised(trial: Trial) -> None:
         "finite numbers",
     )
     ones = np.ones((*trial.inputs["key"].shape[:2], 2), dtype=trial.inputs["value"].dtype)
-    sums = trial.call(value=ones)["output"]
+    sums = trial.changed(value=ones)["output"]
     trial.same(
         sums, np.ones_like(sums), f"with scores up to {top:.3g} the weights of a row sum to: the sum", 1e-3
     )
@@ -178,13 +179,13 @@ def permutation_of_keys(trial: Trial) -> None:
     changes = {"key": trial.inputs["key"][:, order], "value": trial.inputs["value"][:, order]}
     if mask is not None:
         changes["mask"] = mask[:, :, order]
-    turned = trial.call(**changes)["output"]
+    turned = trial.changed(**changes)["output"]
     trial.same(turned, trial.call()["output"], f"after permuting the keys by {order.tolist()}, the output")
 
 
 def unaffected_by_blocked(trial: Trial) -> None:
     """Content at places that no query may see, multiplied and shifted."""
-    hidden = ~_visible(trial).any(axis=1)  # (N, S): hidden from every query
+    hidden = np.asarray(~_visible(trial).any(axis=1))  # (N, S): hidden from every query
     per_row = ~hidden.any()
     if per_row:
         _unaffected_row_by_row(trial)
@@ -199,7 +200,7 @@ def unaffected_by_blocked(trial: Trial) -> None:
     key[hidden] = (key[hidden] + 0.3) * round(factor)
     value[hidden] = (value[hidden] + 1.0) * 1000
     trial.shown = {"key": key, "value": value}
-    after = trial.call(key=key, value=value)["output"]
+    after = trial.changed(key=key, value=value)["output"]
     trial.same(
         after, trial.call()["output"], "after changing what is blocked, the output", trial.allowed + 1e-9
     )
@@ -216,7 +217,7 @@ def _unaffected_row_by_row(trial: Trial) -> None:
         key, value = trial.inputs["key"].copy(), trial.inputs["value"].copy()
         key[:, j] = -2 * key[:, j] + 1
         value[:, j] = (value[:, j] + 1) * 1000
-        after = trial.call(key=key, value=value)["output"]
+        after = trial.changed(key=key, value=value)["output"]
         where = np.broadcast_to(rows[..., None], before.shape)
         trial.shown = {"key": key, "value": value}
         changed = trial.inputs.replaced(key=key)
@@ -248,7 +249,7 @@ def mask_kinds_agree(trial: Trial) -> None:
 
 
 def _as_kind(trial: Trial, kind: str) -> Inputs:
-    return Inputs(trial.inputs.case.replaced(mask_kind=kind), trial.inputs.values)
+    return Inputs(trial.inputs.case.replaced(mask_kind=kind), trial.inputs)
 
 
 def integer_masks(trial: Trial) -> None:
@@ -278,7 +279,7 @@ def dead_rows(trial: Trial) -> None:
     mask[:, row] = False
     policy, how = trial.subject.conventions.get("fully_blocked", ("any", "default"))
     try:
-        output = trial.call(mask=mask)["output"]
+        output = trial.changed(mask=mask)["output"]
     except CallFailed as error:
         if error.kind == "exception" and (how != "declared" or policy == "error"):
             return
@@ -316,7 +317,7 @@ def _gradient(trial: Trial, inputs: Inputs, cotangent: np.ndarray) -> dict[str, 
 
 def no_gradient_to_blocked(trial: Trial) -> None:
     """Keys and values that no query may see receive a gradient of 0."""
-    hidden = ~_visible(trial).any(axis=1)
+    hidden = np.asarray(~_visible(trial).any(axis=1))
     if not hidden.any():
         raise trial.skip("nothing is hidden from every query")
     cotangent = normal(trial.case.rng, trial.call()["output"].shape).astype(trial.inputs["value"].dtype)
@@ -371,7 +372,7 @@ def causal_flag(trial: Trial) -> None:
         raise trial.skip("aligned to the lower right, the first rows see nothing")
     mask = np.broadcast_to(np.tri(T, S, S - T if bottom else 0, dtype=bool), (N, T, S))
     try:
-        observed = trial.call(is_causal=True)["output"]
+        observed = trial.changed(is_causal=True)["output"]
     except CallFailed as error:
         if T != S and error.kind == "exception":
             raise trial.skip("is_causal is refused where T and S differ") from None
@@ -400,6 +401,7 @@ def parts_fit(trial: Trial, mask: str) -> None:
         repeated = np.repeat(read, len(allowed) // len(read), axis=0)[:, None, :]
         observed = trial.call(inputs.replaced(mask=np.broadcast_to(repeated, allowed.shape).copy()))["output"]
     else:
+        assert isinstance(partner, MaskSubject)
         observed = subject.call_with_mask(trial.inputs, own, partner)
     trial.same(observed, expected, f"with the mask of {partner.binding.name}, the output")
 

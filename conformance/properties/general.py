@@ -157,7 +157,7 @@ def unaffected_by_future(trial: Trial) -> None:
                 changed.dtype
             )
             changes[name] = changed
-        after = trial.call(**changes)["output"]
+        after = trial.changed(**changes)["output"]
         allowed = (
             max(trial.allowed, trial.allowed_for(trial.inputs.replaced(**changes)))
             if "value" in names
@@ -182,13 +182,16 @@ def reaches(trial: Trial) -> None:
     for j in range(trial.inputs["value"].shape[1]):
         value = trial.inputs["value"].copy()
         value[:, j] += 5.0
-        moved = np.abs(trial.call(value=value)["output"].astype(np.float64) - before).max(axis=-1)  # (N, T)
+        moved = np.abs(trial.changed(value=value)["output"].astype(np.float64) - before).max(
+            axis=-1
+        )  # (N, T)
         owed = weights[:, :, j] * 5.0
         silent = (owed > max(1e-3, 100 * trial.allowed)) & ~(moved > 0.1 * owed)
         if silent.any():
             n, i = (int(v) for v in np.argwhere(silent)[0])
             raise Violation(
-                f"the value at key {j} was raised by 5, but output {i} (instance {n}) did not change, though i = {i} may see j = {j}",
+                f"the value at key {j} was raised by 5, but output {i} (instance {n}) did not change with it, "
+                f"though query {i} may see key {j}",
                 Difference(f"a change of {owed[n, i]:.3g}", f"a change of {moved[n, i]:.3g}", (i, j)),
             )
 
@@ -200,7 +203,7 @@ def _block_reaches(trial: Trial) -> None:
     for j in range(before.shape[1]):
         x = trial.inputs["x"].copy()
         x[:, j] += normal(rng, x[:, j].shape, 3.0)
-        moved = np.abs(trial.call(x=x)["output"] - before).max(axis=(0, 2))
+        moved = np.abs(trial.changed(x=x)["output"] - before).max(axis=(0, 2))
         for i in range(j if masked else 0, before.shape[1]):
             if i >= j and not moved[i] > 1e-7:
                 raise Violation(
@@ -220,12 +223,12 @@ def batch_independent(trial: Trial) -> None:
     allowed = trial.allowed if "value" in trial.inputs else 1e-5
     for b in range(min(count, 3)):
         rows = slice(b * h, (b + 1) * h)
-        alone = trial.call(**{n: v[rows] for n, v in arrays.items()})["output"]
+        alone = trial.changed(**{n: v[rows] for n, v in arrays.items()})["output"]
         trial.same(
             whole[rows], alone, f"row {b} of the batch differs from the same row alone: the output", allowed
         )
     order = np.concatenate([np.arange(b * h, (b + 1) * h) for b in reversed(range(count))])
-    turned = trial.call(**{n: v[order] for n, v in arrays.items()})["output"]
+    turned = trial.changed(**{n: v[order] for n, v in arrays.items()})["output"]
     trial.same(turned, whole[order], "after reversing the batch, the output", allowed)
 
 

@@ -79,9 +79,9 @@ def _additive(mask: np.ndarray) -> np.ndarray:
 def additive_equals_boolean(trial: Trial, argument: str) -> None:
     """Float with -inf against boolean."""
     mask = blocked_by(trial, argument)
-    boolean = trial.call(**{argument: mask})["output"]
+    boolean = trial.changed(**{argument: mask})["output"]
     try:
-        additive = trial.call(**{argument: _additive(mask)})["output"]
+        additive = trial.changed(**{argument: _additive(mask)})["output"]
     except CallFailed as error:
         if error.kind == "exception":
             raise trial.skip("float masks are refused") from None
@@ -93,9 +93,9 @@ def mask_shapes_agree(trial: Trial) -> None:
     """(T, S) against (B·h, T, S); then a mask of its own for every head."""
     mask, case = blocked_by(trial, "attn_mask"), trial.case
     B, h, T, S = case["B"], case["h"], case["T"], case["S"]
-    shared = trial.call(attn_mask=mask)["output"]
+    shared = trial.changed(attn_mask=mask)["output"]
     try:
-        repeated = trial.call(attn_mask=np.repeat(mask[None], B * h, axis=0))["output"]
+        repeated = trial.changed(attn_mask=np.repeat(mask[None], B * h, axis=0))["output"]
     except CallFailed as error:
         if error.kind == "exception":
             raise trial.skip("three-dimensional masks are refused") from None
@@ -103,7 +103,7 @@ def mask_shapes_agree(trial: Trial) -> None:
     trial.same(repeated, shared, "with the mask repeated to (B·h, T, S), the output", _allowed(trial))
     own = case.rng.random((B * h, T, S)) < 0.5
     own[:, np.arange(T), case.rng.integers(S, size=T)] = False
-    weights = trial.call(attn_mask=own, average_attn_weights=False, need_weights=True).get("weights")
+    weights = trial.changed(attn_mask=own, average_attn_weights=False, need_weights=True).get("weights")
     if weights is None or weights.shape != (B, h, T, S):
         raise trial.skip("weights of single heads are not returned")
     blocked = own.reshape(B, h, T, S)
@@ -117,8 +117,8 @@ def mask_shapes_agree(trial: Trial) -> None:
 def averaged_weights(trial: Trial) -> None:
     """(B, T, S), the mean over heads of (B, h, T, S)."""
     case = trial.case
-    single = trial.call(average_attn_weights=False, need_weights=True).get("weights")
-    mean = trial.call(need_weights=True).get("weights")
+    single = trial.changed(average_attn_weights=False, need_weights=True).get("weights")
+    mean = trial.changed(need_weights=True).get("weights")
     expected = {
         "per head": (case["B"], case["h"], case["T"], case["S"]),
         "averaged": (case["B"], case["T"], case["S"]),
@@ -141,7 +141,7 @@ def refuses_integer_masks(trial: Trial, argument: str) -> None:
     mask = blocked_by(trial, argument)
     for dtype in ("uint8", "int64"):
         try:
-            trial.call(**{argument: mask.astype(dtype)})
+            trial.changed(**{argument: mask.astype(dtype)})
         except CallFailed as error:
             if error.kind == "exception":
                 continue
@@ -155,8 +155,8 @@ def ones_and_zeros_are_added(trial: Trial) -> None:
     """A float mask M of ones and zeros turns weights w into w·e^M, renormalised."""
     M = blocked_by(trial, "attn_mask").astype(np.float64)
     options = {"need_weights": True, "average_attn_weights": False}
-    plain = trial.call(**options).get("weights")
-    added = trial.call(attn_mask=M, **options).get("weights")
+    plain = trial.changed(**options).get("weights")
+    added = trial.changed(attn_mask=M, **options).get("weights")
     if plain is None or added is None or plain.ndim != 4 or added.shape != plain.shape:
         raise trial.skip("weights of single heads are not returned")
     grown = plain * np.exp(M)
@@ -218,7 +218,7 @@ def depends_on_memory(trial: Trial) -> None:
     for j in range(trial.inputs["memory"].shape[1]):
         memory = trial.inputs["memory"].copy()
         memory[:, j] += normal(rng, memory[:, j].shape, 3.0)
-        moved = np.abs(trial.call(memory=memory)["output"] - before).max(axis=-1)  # (B, T)
+        moved = np.abs(trial.changed(memory=memory)["output"] - before).max(axis=-1)  # (B, T)
         if not (moved > 1e-9).all():
             b, i = (int(n) for n in np.argwhere(~(moved > 1e-9))[0])
             raise Violation(

@@ -98,7 +98,8 @@ def same_for_batch(trial: Trial) -> None:
     rows = results.get("rows")
     if rows is None:
         raise Violation(
-            f"for an embedding of shape {list(trial.full['x'].shape)} the output has shape {list(results['output'].shape)}",
+            f"for an embedding of shape {list(trial.full['x'].shape)} "
+            f"the output has shape {list(results['output'].shape)}",
             Difference(list(trial.full["x"].shape), list(results["output"].shape)),
         )
     first = np.broadcast_to(rows[:1], rows.shape)
