@@ -203,7 +203,14 @@ def resolve(module: Any, dotted: str) -> Any:
 
 
 def describe_object(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any] | None:
-    """One object as plain data; None for what no role can be (numbers, strings, modules)."""
+    """One object as plain data; None for what no role can be (numbers, strings, modules), or what resists."""
+    try:
+        return _describe(path, name, value, own)
+    except Exception:  # an object may lie about anything that is asked of it
+        return None
+
+
+def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any] | None:
     if isinstance(value, types.ModuleType) or not callable(value):
         return None
     kind = "class" if isinstance(value, type) else "function" if _is_function(value) else "instance"
@@ -416,4 +423,5 @@ def _words(home: Any) -> str:
     quoted = [
         text for groups in re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', source, re.DOTALL) for text in groups
     ]
-    return "\n".join([*comments, *quoted, getattr(home, "__doc__", None) or ""])[:MAX_DOC]
+    said = getattr(home, "__doc__", None)
+    return "\n".join([*comments, *quoted, said if isinstance(said, str) else ""])[:MAX_DOC]
