@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ class Judges:
         return iter(self._opened)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread: on small tensors more of them cost up to a hundred times, on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Check:
     """One candidate under one spec: opened, bound and ready to be judged, claim by claim."""
 
@@ -54,11 +68,16 @@ class Check:
         self.candidate = open_candidate(session, spec)
         self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=Judges(spec))
 
+    def verdicts(self, claim: Claim) -> list[Verdict]:
+        """The verdicts of one claim, one for each object that it concerns."""
+        with one_thread():
+            return self.engine.verdicts(claim)
+
     def report(self, claims: Iterable[Claim] | None = None, on_verdict: OnVerdict | None = None) -> Report:
         """Judge the claims (all of the spec by default)."""
         verdicts: list[Verdict] = []
         for claim in self.spec.claims.values() if claims is None else claims:
-            for verdict in self.engine.verdicts(claim):
+            for verdict in self.verdicts(claim):
                 verdicts.append(verdict)
                 if on_verdict is not None:
                     on_verdict(verdict)

@@ -160,7 +160,7 @@ class Judge:
         check = self._checks[extra]
         if isinstance(check, Exception):
             raise check
-        return check.engine.verdicts(claim)
+        return check.verdicts(claim)
 
     def close(self) -> None:
         for check in self._checks.values():

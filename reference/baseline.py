@@ -36,6 +36,11 @@ def additive_causal_mask(T: int) -> Tensor:
     return torch.zeros(T, T).masked_fill(build_causal_mask(T), -math.inf)
 
 
+def look_ahead_mask(T: int) -> Tensor:
+    """(T, T) float, 1 where attention is blocked: a number to multiply by -1e9, no mask for ``attn_mask``."""
+    return build_causal_mask(T).float()
+
+
 def prefix_lm_mask(T: int, k: int) -> Tensor:
     """(T, T) bool, True = blocked: the first k positions see each other, the rest is causal.
 
@@ -202,6 +207,18 @@ class PositionalEncoding(nn.Module):
         if x.size(1) > self.table.size(0):
             raise ValueError(f"{x.size(1)} positions, but the table has {self.table.size(0)}")
         return x + self.table[: x.size(1)].to(x.dtype)
+
+
+class LearnedPositionalEncoding(nn.Module):
+    """Adds a trained vector for each position to (B, T, d)."""
+
+    def __init__(self, d_model: int, max_len: int = 512) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(max_len, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raises IndexError where the sequence is longer than ``max_len``."""
+        return x + self.vectors(torch.arange(x.size(1)))
 
 
 # block

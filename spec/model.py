@@ -156,6 +156,14 @@ class Spec:
     properties: Mapping[str, PropertySpec]
     files: tuple[str, ...]
 
+    def resting_on(self, identity: str) -> tuple[Claim, ...]:
+        """The claims that rest on one, directly or through others."""
+        found: dict[str, Claim] = {}
+        for claim in self.claims.values():
+            if claim.id not in found and ({identity, *found} & set(claim.rests_on)):
+                found[claim.id] = claim
+        return tuple(found.values())
+
     def select(self, pattern: str | None) -> tuple[Claim, ...]:
         """Claims whose id matches the shell pattern (comma-separated alternatives), or all of them."""
         from fnmatch import fnmatchcase

@@ -171,14 +171,13 @@ class PositionSubject(Subject):
         if self.form != "adds":
             return {"table": self._interleaved(self._squeezed(values)), "dtype": dtype}
         rows = self._turn(values) if values.ndim == (2 if self.axes == "td" else 3) else values
-        rows = self._interleaved(rows) if rows.ndim == 3 else rows
         x = inputs.get("x")
         if x is None:
             x = np.zeros((inputs.case["B"], inputs.case["T"], inputs.case["d"]))
         scaled = x * (np.sqrt(x.shape[-1]) if self.scale == "sqrt(d)" else 1.0)
         result: Results = {"output": rows, "dtype": dtype, "scale": self.scale}
         if rows.shape == x.shape:
-            result["rows"] = rows - scaled
+            result["rows"] = self._interleaved(rows - scaled)
             result["table"] = result["rows"][0]
         else:
             result["table"] = rows[0] if rows.ndim == 3 and len(rows) == 1 else rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from random import Random
 from typing import Any
@@ -32,11 +32,26 @@ def _random(seed: int, *parts: object) -> Random:
     return Random(int.from_bytes(digest[:8], "big"))
 
 
+DRAWN = 5040  # divisible by 1 to 10, so that short lists of choices are drawn from evenly
+# Hypothesis mixes literals of whatever local modules are loaded into integers that admit them. No literal is
+# found up here, so that the same seed gives the same cases in any process.
+FAR = 7_919_000_000_000
+
+
+def _number(count: int) -> st.SearchStrategy[int]:
+    """A number from 0 to count - 1, shrinking to 0."""
+    return st.integers(FAR, FAR + count - 1).map(lambda number: number - FAR)
+
+
 def strategy(choices: Choices, requires: Sequence[Formula]) -> st.SearchStrategy[Case]:
     """Cases of a domain: every dimension from its choices, smallest first, and a seed."""
-    parts = {name: st.sampled_from(values) for name, values in choices.items()}
-    numbers = {**parts, "seed": st.integers(0, DRAWN - 1)}
-    drawn = st.fixed_dictionaries(numbers).map(lambda values: Case({name: values[name] for name in numbers}))
+    names = tuple(choices)
+
+    def build(numbers: tuple[int, ...]) -> Case:
+        picked = {name: choices[name][n] for name, n in zip(names, numbers, strict=False)}
+        return Case({**picked, "seed": numbers[-1]})
+
+    drawn = st.tuples(*(_number(len(choices[name])) for name in names), _number(DRAWN)).map(build)
     return drawn.filter(lambda case: all(formula(case) for formula in requires)) if requires else drawn
 
 
@@ -84,7 +99,6 @@ def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
     return tuple(found)
 
 
-DRAWN = 5040  # divisible by 1 to 10, so that short lists of choices are drawn from evenly
 _numbers: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
 
 
@@ -100,38 +114,43 @@ def _drawn(names: tuple[str, ...], examples: int, seed: int) -> list[tuple[int, 
             found[vector] = None
             return len(found) >= examples
 
-        vectors = st.tuples(*(st.integers(0, DRAWN - 1) for _ in (*names, "seed")))
+        vectors = st.tuples(*(_number(DRAWN) for _ in (*names, "seed")))
         _search(vectors, collect, 2 * examples, _random(seed, names), shrink=False)
         _numbers[key] = list(found)
     return _numbers[key]
 
 
 def seek(
-    choices: Choices, requires: Sequence[Formula], wanted: Formula, examples: int, seed: int, tries: int = 1
+    choices: Choices, requires: Sequence[Formula], wanted: Formula, count: int, seed: int
 ) -> tuple[Case, ...]:
-    """A few cases that show a piece of evidence which the stream happened to miss."""
-    found: dict[Case, None] = {}
-
-    def collect(case: Case) -> bool:
-        if wanted(case):
-            found[case] = None
-        return len(found) >= tries
-
+    """Cases that show a piece of evidence which the stream happened to miss, made on purpose."""
     random = _random(seed, wanted.text, repr(sorted(choices.items())))
-    _search(strategy(choices, requires), collect, examples, random, shrink=False)
+    witnesses = list(_witnesses(choices, requires, wanted))
+    found: dict[Case, None] = {}
+    for _ in range(8 * count if witnesses else 0):
+        drawn = {name: random.choice(values) for name, values in choices.items()}
+        case = Case({**drawn, **random.choice(witnesses), "seed": random.randrange(DRAWN)})
+        if all(formula(case) for formula in (*requires, wanted)):
+            found[case] = None
+        if len(found) >= count:
+            break
     return tuple(found)
 
 
 def reachable(choices: Choices, requires: Sequence[Formula], wanted: Formula) -> bool:
     """Whether any case of the domain shows the evidence at all."""
+    return next(_witnesses(choices, requires, wanted), None) is not None
+
+
+def _witnesses(
+    choices: Choices, requires: Sequence[Formula], wanted: Formula
+) -> Iterator[Mapping[str, Any]]:
+    """Values of the dimensions that the formulas speak of, for which they hold."""
     names = sorted({*wanted.names, *(n for f in requires for n in f.names)} & choices.keys())
-    rest = {name: values[0] for name, values in choices.items()}
-    space = product(*(choices[name] for name in names))
-    for values in space:
-        case = {**rest, **dict(zip(names, values, strict=True)), "seed": 0}
+    for values in product(*(choices[name] for name in names)):
+        case = {**dict(zip(names, values, strict=True)), "seed": 0}
         if wanted(case) and all(formula(case) for formula in requires):
-            return True
-    return False
+            yield {name: case[name] for name in names}
 
 
 def smallest(

@@ -169,9 +169,8 @@ class Run:
         broken, seen = self._try(cases, owed)
         for formula in owed:
             if broken is None and formula.text not in seen:
-                extra = draw.seek(
-                    self.choices, claim.requires, formula, 2 * self.engine.examples, self.engine.seed, 6
-                )
+                count = min(12, self.engine.examples - 1)
+                extra = draw.seek(self.choices, claim.requires, formula, count, self.engine.seed)
                 broken, more = self._try(extra, owed)
                 seen |= more
         missing = tuple(f.text for f in owed if f.text not in seen)
@@ -344,29 +343,28 @@ class Run:
         return ""
 
     def _would_fit(self, other: Subject, convention: Convention, value: str, cases: Sequence[Case]) -> bool:
-        """Whether the object is right under another value: this claim, or those made for that value, pass."""
-        claims = [self.claim]
+        """Whether the object is right under another value: this claim and all that rest on it pass there.
+
+        Where the claim does not concern that value, those made for it must pass.
+        """
+        spec, role = self.engine.spec, self.claim.role
         if unsupported(self.claim, other):
             name = convention.name
-            claims = [
-                c
-                for c in self.engine.spec.claims.values()
-                if c.role == self.claim.role and c.conventions.get(name) == (value,) and not c.partners
-            ]
-            if not claims:
-                return convention.kind == "declared" or convention.name == "number"
+            claims = [c for c in spec.claims.values() if c.role == role and c.conventions.get(name) == (value,)]
+        else:
+            claims = [self.claim, *spec.resting_on(self.claim.id)]
+        tried = False
         for claim in claims:
+            if claim.role != role or (claim.partners and claim is not self.claim) or unsupported(claim, other):
+                continue
             run = Run(self.engine, claim, other, self.partners, self.name, plain=True)
-            if unsupported(claim, other) or run.choices is None:
+            if run.choices is None:
+                continue
+            own = cases if claim is self.claim else draw.stream(run.choices, claim.requires, 6, self.engine.seed)
+            if run._try(own, ())[0] is not None:
                 return False
-            own = (
-                cases
-                if claim is self.claim
-                else draw.stream(run.choices, claim.requires, 4, self.engine.seed)
-            )
-            if run._try(own, ())[0] is not None or not run.count:
-                return False
-        return True
+            tried = tried or bool(run.count)
+        return tried
 
 
 def _sentence(error: Violation | CallFailed) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "sees_itself",
     "total_count",
     "usable_as_attn_mask",
+    "zeros_and_ones",
 ]
 
 
@@ -96,6 +97,12 @@ def usable_as_attn_mask(trial: Trial) -> None:
         f"the mask is {dtype} with entries 0 and 1: {why}",
         Difference("bool, or float with 0 and -inf", dtype),
     )
+
+
+def zeros_and_ones(trial: Trial) -> None:
+    """No entry but 0 and 1."""
+    raw = trial.call()["raw"]
+    trial.holds(np.isin(raw, (0, 1)), raw, "an entry is neither 0 nor 1", "0 or 1")
 
 
 def allowed_is_zero(trial: Trial) -> None:

@@ -39,15 +39,16 @@ def blocked_by(trial: Trial, argument: str) -> np.ndarray:
     return np.arange(case["S"])[None, :] >= real[:, None]
 
 
-def blocks(trial: Trial, argument: str) -> None:
-    """Content where the mask is True does not matter, and has no weight; content elsewhere matters."""
+def blocks(trial: Trial, argument: str, additive: bool = False) -> None:
+    """Content where the mask is True (or -inf) does not matter, and has no weight; content elsewhere matters."""
     mask = blocked_by(trial, argument)
     # Small scores, so that no visible key has a weight too small to be seen.
     gentle = {name: trial.inputs[name] * 0.3 for name in ("query", "key")}
-    inputs = trial.inputs.replaced(**{argument: mask}, **gentle)
+    inputs = trial.inputs.replaced(**{argument: _additive(mask) if additive else mask}, **gentle)
     before = trial.call(inputs)
     rng = trial.case.rng
     rows = mask if argument == "attn_mask" else mask[:, None, :]  # (T, S) or (B, 1, S), for (B, T, S)
+    said = "-inf" if additive else "True"
     blocked = np.broadcast_to(rows, (trial.case["B"], trial.case["T"], trial.case["S"]))
     if blocked.all(axis=2).any():
         raise trial.skip("a query sees nothing")
@@ -57,14 +58,14 @@ def blocks(trial: Trial, argument: str) -> None:
         value[:, j] += normal(rng, value[:, j].shape, 3.0) + 1.0
         after = trial.call(inputs.replaced(key=key, value=value))
         where = np.broadcast_to(blocked[:, :, j, None], before["output"].shape)
-        what = f"after changing key {j}, the output of a query for which {argument} is True there"
+        what = f"after changing key {j}, the output of a query for which {argument} is {said} there"
         trial.shown = {argument: mask}
         trial.same(after["output"], before["output"], what, _allowed(trial), where)
         moved = np.abs(after["output"] - before["output"]).max(axis=-1)
         if (~blocked[:, :, j] & ~(moved > 1e-7)).any():
             b, i = (int(n) for n in np.argwhere(~blocked[:, :, j] & ~(moved > 1e-7))[0])
             raise Violation(
-                f"{argument} is False for query {i} and key {j}, but changing that key changed nothing",
+                f"{argument} does not block for query {i} and key {j}, but changing that key changed nothing",
                 Difference("a change", float(moved[b, i]), (i, j)),
             )
     weights = before.get("weights")
