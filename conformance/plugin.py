@@ -47,11 +47,10 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"triu: candidate {target}, seed {seed}, {examples} examples"
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_configure(config: pytest.Config) -> None:
     """With a candidate and no paths, the checkout's own tests are left out: only the spec is asked for."""
-    if not config.getoption("--candidate") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return None
-    return True if collection_path.name == "tests" and collection_path.parent == config.rootpath else None
+    if config.getoption("--candidate") and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.args[:] = [path for path in config.args if Path(path).name == "spec"] or config.args
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

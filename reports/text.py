@@ -51,7 +51,8 @@ def counts_line(report: Report) -> str:
 def to_text(report: Report, *, width: int = 100, color: bool = False, binding: bool = False) -> str:
     """The whole report as text of at most ``width`` columns."""
     paint = _painter(color)
-    lines = [paint(headline(report), "green" if report.conforms else "red"), counts_line(report), ""]
+    told = textwrap.wrap(headline(report), width, break_on_hyphens=False)
+    lines = [*(paint(line, "green" if report.conforms else "red") for line in told), counts_line(report), ""]
     lines += _binding_full(report, width) if binding else _binding_short(report, width)
     for note in report.notes:
         lines += _wrapped(f"note: {clean(note)}", width)
@@ -93,7 +94,7 @@ def _binding_short(report: Report, width: int) -> list[str]:
         polarity = _polarity(item)
         told = "; ".join(part for part in (polarity, conventions) if part)
         lines += textwrap.wrap(
-            f"{item.role}: {clean(item.signature, 120)}{'  [' + told + ']' if told else ''}",
+            f"{item.role}: {_short(item.signature)}{'  [' + told + ']' if told else ''}",
             width,
             initial_indent="  ",
             subsequent_indent="      ",
@@ -104,6 +105,11 @@ def _binding_short(report: Report, width: int) -> list[str]:
                 f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  "
             )
     return lines
+
+
+def _short(text: str, limit: int = 120) -> str:
+    text = clean(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _polarity(item: BoundObject) -> str:

@@ -324,11 +324,10 @@ def _convention(
         entry["name"].rsplit(".", 1)[-1],
         *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
     ]
-    for name in names:
-        for value, known in convention.by_name.items():
-            exact, cores = _names_of(tuple(k for k in known if not k.startswith("=")))
-            if f"={name}" in known or plain(name) in exact or core(name) in cores:
-                return value, "by name"
+    for value, known in convention.by_name.items():  # in the order of the spec: what is special comes first
+        exact, cores = _names_of(tuple(k for k in known if not k.startswith("=")))
+        if any(f"={name}" in known or plain(name) in exact or core(name) in cores for name in names):
+            return value, "by name"
     return convention.default, "by name" if convention.kind == "named" else "default"
 
 

@@ -6,6 +6,7 @@ checker (:mod:`.binding`).  Standard library only, so that a NumPy candidate nev
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -281,7 +282,9 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
     try:
         signature = inspect.signature(_undecorated(function, name))
     except (TypeError, ValueError):
-        return None
+        signature = _documented_signature(function)
+        if signature is None:
+            return None
     parameters = list(signature.parameters.values())
     if bound and not static:
         parameters = parameters[1:]
@@ -301,6 +304,39 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
             }
         )
     return result
+
+
+def _documented_signature(function: Any) -> inspect.Signature | None:
+    """What the docstring of a function written in C says of its parameters, as libraries do in its first line."""
+    doc, name = getattr(function, "__doc__", None), getattr(function, "__name__", "")
+    found = (
+        re.match(rf"\s*{re.escape(name)}\((.*?)\)\s*(->|:|\n|$)", doc, re.DOTALL)
+        if isinstance(doc, str)
+        else None
+    )
+    if found is None:
+        return None
+    try:
+        arguments = ast.parse(f"def f({found[1]}): pass").body[0].args  # type: ignore[attr-defined]
+    except SyntaxError:
+        return None
+    defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + arguments.defaults
+    parameters = []
+    for kind, names, values in (
+        (inspect.Parameter.POSITIONAL_OR_KEYWORD, arguments.args, defaults),
+        (inspect.Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
+    ):
+        for parameter, value in zip(names, values, strict=True):
+            default = inspect.Parameter.empty if value is None else _constant(value)
+            parameters.append(inspect.Parameter(parameter.arg, kind, default=default))
+    return inspect.Signature(parameters)
+
+
+def _constant(node: Any) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
 
 
 def _annotation(annotation: Any) -> str:

@@ -103,12 +103,14 @@ def _nothing_found(
     lines = [f"{session.target.text}: nothing in it fills a role that triu checks."]
     if session.target.only and not any(e["name"] == session.target.only for e in entries):
         lines.append(f"It has no object {session.target.only!r}.")
+    if session.target.only:
+        entries = [e for e in entries if e["name"] == session.target.only]
     own = [e["name"] for e in entries]
     lines.append(
         f"It defines: {', '.join(own[:20]) or 'no function or class'}{' …' if len(own) > 20 else ''}."
     )
     for item in unjudged:
-        lines.append(f"{item.object} has the name of a {item.role}, but {item.problem}.")
+        lines.append(f"{item.object} looks like the role {item.role} by its name, but {item.problem}.")
     lines += [f"{line}." for line in near_misses(spec, entries)]
     lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
     for role in spec.roles.values():

@@ -87,7 +87,12 @@ class Session:
         Raises:
             OpenError: importing raised, ended the process, or took too long.
         """
-        header = {"op": "open", "target": dict(self.target.wire), "named": self._named}
+        header = {
+            "op": "open",
+            "target": dict(self.target.wire),
+            "named": self._named,
+            "device": self._device,
+        }
         try:
             answer, _ = self._request(header, [], self._import_seconds)
         except CallFailed as error:
@@ -116,7 +121,6 @@ class Session:
                 "args": [wire.encode(a, buffers) for a in built.args],
                 "kwargs": {k: wire.encode(v, buffers) for k, v in built.kwargs.items()},
                 "double": built.double,
-                "device": self._device,
             }
             answer, _ = self._request(header, buffers, self._call_seconds)
             _raise(answer)

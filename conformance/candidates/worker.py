@@ -31,6 +31,7 @@ class Worker:
         self._handles: list[Any] = []
         self._live: dict[str, Any] = {}
         self._roots: tuple[str, ...] = ()
+        self._device = ""
 
     def provide(self, name: str, value: Any) -> None:
         """In the same process: make a live object known under a name of its own."""
@@ -52,6 +53,11 @@ class Worker:
 
     def _do_open(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         target = header["target"]
+        self._device = header.get("device", "")
+        if self._device:
+            import torch
+
+            torch.empty(0, device=self._device)  # fails here, and says so, where there is no such device
         if target["kind"] == "live":
             entries = []
             for name, value in self._live.items():
@@ -87,8 +93,8 @@ class Worker:
             value.eval()
         if header.get("double"):
             value = value.double()
-        if header.get("device"):
-            value = value.to(header["device"])
+        if self._device and hasattr(value, "parameters") and hasattr(value, "to"):
+            value = value.to(self._device)
         self._handles.append(value)
         return {"handle": len(self._handles) - 1, "type": type(value).__qualname__}
 
@@ -202,7 +208,8 @@ class Worker:
                 import torch
 
                 tensor = torch.from_numpy(value.values)
-                return tensor.to(torch.bfloat16) if value.dtype == "bfloat16" else tensor
+                tensor = tensor.to(torch.bfloat16) if value.dtype == "bfloat16" else tensor
+                return tensor.to(self._device) if self._device else tensor
             return value.values.tolist() if value.container == "list" else value.values
         if isinstance(value, wire.Remote):
             return StandIn(value, self)

@@ -142,9 +142,7 @@ def reachable(choices: Choices, requires: Sequence[Formula], wanted: Formula) ->
     return next(_witnesses(choices, requires, wanted), None) is not None
 
 
-def _witnesses(
-    choices: Choices, requires: Sequence[Formula], wanted: Formula
-) -> Iterator[Mapping[str, Any]]:
+def _witnesses(choices: Choices, requires: Sequence[Formula], wanted: Formula) -> Iterator[Mapping[str, Any]]:
     """Values of the dimensions that the formulas speak of, for which they hold."""
     names = sorted({*wanted.names, *(n for f in requires for n in f.names)} & choices.keys())
     for values in product(*(choices[name] for name in names)):

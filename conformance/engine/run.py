@@ -350,17 +350,27 @@ class Run:
         spec, role = self.engine.spec, self.claim.role
         if unsupported(self.claim, other):
             name = convention.name
-            claims = [c for c in spec.claims.values() if c.role == role and c.conventions.get(name) == (value,)]
+            claims = [
+                c for c in spec.claims.values() if c.role == role and c.conventions.get(name) == (value,)
+            ]
         else:
             claims = [self.claim, *spec.resting_on(self.claim.id)]
         tried = False
         for claim in claims:
-            if claim.role != role or (claim.partners and claim is not self.claim) or unsupported(claim, other):
+            if (
+                claim.role != role
+                or (claim.partners and claim is not self.claim)
+                or unsupported(claim, other)
+            ):
                 continue
             run = Run(self.engine, claim, other, self.partners, self.name, plain=True)
             if run.choices is None:
                 continue
-            own = cases if claim is self.claim else draw.stream(run.choices, claim.requires, 6, self.engine.seed)
+            own = (
+                cases
+                if claim is self.claim
+                else draw.stream(run.choices, claim.requires, 6, self.engine.seed)
+            )
             if run._try(own, ())[0] is not None:
                 return False
             tried = tried or bool(run.count)
