@@ -188,10 +188,9 @@ def _finish(
             continue
         try:
             write_whole(Path(name), render(report))
-        except OSError as error:
-            click.echo(
-                f"triu: {name}: cannot be written: {error.strerror}; the report above is complete", err=True
-            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            click.echo(f"triu: {name}: cannot be written: {why}; the report above is complete", err=True)
             status = UNUSABLE
     sys.exit(status)
 

@@ -80,8 +80,22 @@ def _power(base: Any, exponent: Any) -> Any:
     if _is_array(base, exponent):
         import numpy as np
 
-        return np.float64(base) ** exponent if not _is_array(base) else base**exponent
-    return float(base) ** exponent
+        return np.asarray(base, dtype=np.float64) ** exponent
+    result = float(base) ** exponent
+    if isinstance(result, complex):
+        raise ValueError(f"{base} ** {exponent} is no real number")
+    return result
+
+
+def _numeric(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Arithmetic on numbers alone: a string can be compared, not computed with."""
+
+    def guarded(a: Any, b: Any) -> Any:
+        if isinstance(a, str) or isinstance(b, str):
+            raise TypeError("strings cannot be computed with")
+        return apply(a, b)
+
+    return guarded
 
 
 def _logic(name: str, scalar: Callable[[bool, bool], bool]) -> Callable[[Any, Any], Any]:
@@ -179,7 +193,7 @@ def parse(text: str, variables: Iterable[str] | None = None) -> Formula:
 def parse_shape(text: str, variables: Iterable[str] | None = None) -> tuple[Formula, ...]:
     """Parse a symbolic shape such as ``[B, h, T, S]`` or ``[T, 2 * d]`` into one formula per axis."""
     node = _syntax(text)
-    if not isinstance(node, ast.List | ast.Tuple):
+    if not isinstance(node, ast.List):
         raise FormulaError(f"{text!r} is no shape: write it in brackets, like [B, T, d]")
     return tuple(parse(ast.unparse(axis), variables) for axis in node.elts)
 
@@ -220,7 +234,7 @@ def _compile(node: ast.expr, text: str, names: set[str], depth: int) -> _Compile
             names.add(name)
             return lambda scope: scope[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            apply, a, b = _BINARY[type(op)], sub(left), sub(right)
+            apply, a, b = _numeric(_BINARY[type(op)]), sub(left), sub(right)
             return lambda scope: apply(a(scope), b(scope))
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
             apply_one, a = _UNARY[type(op)], sub(operand)

@@ -30,6 +30,7 @@ from .model import (
 )
 
 HERE = Path(__file__).parent
+MAX_RANGE = 100_000
 NEEDS = ("batches", "gradient", "mask", "no mask", "weights", "torch", "constructor", "flag is_causal")
 
 
@@ -56,6 +57,11 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
     domains: dict[str, Domain] = {}
     origin: dict[str, Path] = {}
     for path, document in documents:
+        if "property" in document and path.parent != HERE:
+            names = ", ".join(document["property"])
+            raise SpecError(
+                f"{path}: property {names}: a kind of check is code of triu's own; a spec file cannot define one"
+            )
         for kind, build, into in (
             ("property", _property, properties),
             ("role", _role, roles),
@@ -184,6 +190,17 @@ def _role(path: Path, name: str, table: Mapping[str, Any]) -> Role:
                 frozen_map({value: tuple(names) for value, names in by_name.items()}),
             )
         )
+    names = [entry["name"] for entry in table["argument"]]
+    for entry in table["argument"]:
+        other = entry.get("unless", names[0])
+        if other not in names:
+            raise SpecError(
+                f"{where}: argument {entry['name']}: field unless: found {other!r}, expected one of {', '.join(names)}"
+            )
+        try:
+            parse_shape(entry.get("shape", "[]"))
+        except FormulaError as error:
+            raise SpecError(f"{where}: argument {entry['name']}: field shape: {error}") from None
     for result in table["result"]:
         try:
             parse_shape(result["shape"])
@@ -209,6 +226,10 @@ def _choices(where: str, name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, list):
         return tuple(value)
     low, high = (int(part) for part in value.split(".."))
+    if high - low > MAX_RANGE:
+        raise SpecError(
+            f"{where}: dimension {name}: found {value}, expected a range of at most {MAX_RANGE} values"
+        )
     if low > high:
         raise SpecError(f"{where}: dimension {name}: found the empty range {value}, expected low..high")
     return tuple(range(low, high + 1))
@@ -314,8 +335,24 @@ def _arguments(
     missing = [n for n, a in prop.arguments.items() if n not in given and not a.get("optional", False)]
     if missing:
         raise SpecError(f"{where}: field with: property {prop.name} needs {', '.join(missing)}")
-    result = parsed.get("result")
+    indices = parsed.get("indices")
+    if indices is not None:
+        for name, value in parsed.items():
+            unknown = (
+                sorted(value.names - {*domain.dimensions, *indices}) if isinstance(value, Formula) else ()
+            )
+            if unknown:
+                raise SpecError(
+                    f"{where}: field with.{name}: unknown name {', '.join(unknown)}; "
+                    f"the indices are {', '.join(indices)}, the dimensions {', '.join(domain.dimensions)}"
+                )
     names = [r.name for r in role.results]
+    for result in parsed.get("results", ()):
+        if result not in names:
+            raise SpecError(
+                f"{where}: field with.results: found {result!r}, expected results of role {role.id}: {', '.join(names)}"
+            )
+    result = parsed.get("result")
     if result is not None and result not in names:
         raise SpecError(
             f"{where}: field with.result: found {result!r}, expected a result of role {role.id}: {', '.join(names)}"
@@ -337,18 +374,34 @@ def _value(where: str, value: Any, declared: Mapping[str, Any], domain: Domain) 
         "name": lambda: isinstance(value, str),
         "names": lambda: isinstance(value, list) and all(isinstance(v, str) for v in value),
         "number": lambda: isinstance(value, int | float) and not isinstance(value, bool),
-        "numbers": lambda: isinstance(value, list),
+        "numbers": lambda: isinstance(value, list) and _shape_of(value) is not None,
+        "dimension": lambda: value in domain.dimensions,
         "flag": lambda: isinstance(value, bool),
         "table": lambda: isinstance(value, dict),
     }.get(expected, lambda: False)()
     if not fits:
-        raise SpecError(f"{where}: found {value!r}, expected a {expected}")
+        wanted = {
+            "numbers": "numbers in rows of equal length",
+            "dimension": f"a dimension of the domain: {', '.join(domain.dimensions)}",
+        }.get(expected, f"a {expected}")
+        raise SpecError(f"{where}: found {value!r}, expected {wanted}")
     choices = declared.get("choices")
     if choices:
         for item in value if isinstance(value, list) else [value]:
             if item not in choices:
                 raise SpecError(f"{where}: found {item!r}, expected one of {', '.join(choices)}")
     return tuple(value) if isinstance(value, list) else value
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists of numbers, or None where rows differ or something else is in them."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return ()
+    if not isinstance(value, list) or not value:
+        return None
+    shapes = {_shape_of(item) for item in value}
+    shape = shapes.pop()
+    return None if shapes or shape is None else (len(value), *shape)
 
 
 def _check_dependencies(claims: Mapping[str, Claim]) -> None:
@@ -359,7 +412,9 @@ def _check_dependencies(claims: Mapping[str, Claim]) -> None:
         if state.get(identity) == 2:
             return
         if state.get(identity) == 1:
-            raise SpecError(f"claim {identity}: field rests_on: circle {' → '.join((*trail, identity))}")
+            raise SpecError(
+                f"{claims[identity].file}: claim {identity}: field rests_on: circle {' → '.join((*trail, identity))}"
+            )
         state[identity] = 1
         claim = claims[identity]
         for other in claim.rests_on:

@@ -293,6 +293,13 @@ def match(
             else:
                 matched[name] = place
         left = still
+    for argument in arguments:  # a lone S is the length that is required, not the second one that is not
+        if argument.required and argument.name not in matched and argument.unless not in matched:
+            for other in arguments:
+                place = matched.get(other.name)
+                if place is not None and not other.required and place.name in argument.names:
+                    matched[argument.name] = matched.pop(other.name)
+                    break
     unknown = [parameter["name"] for parameter, _ in left if not parameter["has_default"]]
     if unknown:
         return f"needs {', '.join(map(repr, unknown))}, which is none of the role's arguments"
@@ -302,6 +309,9 @@ def match(
 def _argument_for(
     name: str, arguments: Sequence[Argument], matched: Mapping[str, Parameter], step: Callable[[str], str]
 ) -> str | None:
+    for argument in arguments:
+        if argument.name == name and name not in matched:
+            return name
     for argument in arguments:
         if argument.name not in matched and step(name) in frozenset(map(step, argument.names)):
             return argument.name
@@ -370,6 +380,14 @@ def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declar
                     known = [a.name for r in roles for a in (*r.arguments, *r.constructor)]
                     if name not in known:
                         raise unknown(f"arguments.{subject}: argument", name, known)
+                    parameters = [
+                        p
+                        for e in entries
+                        for p in _parameter_names(e)
+                        if _concerns(e, subject, roles, declared)
+                    ]
+                    if value not in parameters:
+                        raise unknown(f"arguments.{subject}.{name}: parameter", value, parameters)
                     continue
                 conventions = [c for r in roles if (c := r.convention(name)) is not None]
                 if not conventions:
@@ -386,13 +404,30 @@ def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declar
                     )
 
 
+def _parameter_names(entry: Mapping[str, Any]) -> list[str]:
+    lists = [entry["params"], entry.get("init"), *entry["methods"].values()]
+    return [p["name"] for parameters in lists for p in parameters or ()]
+
+
+def _concerns(entry: Mapping[str, Any], subject: str, roles: Sequence[Role], declared: Declarations) -> bool:
+    if entry["name"] == subject:
+        return True
+    return any(
+        subject == r.id and (name_rank(r, entry["name"]) or entry["name"] in declared.roles.get(r.id, ()))
+        for r in roles
+    )
+
+
 def near_misses(spec: Spec, entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Objects whose names resemble those of a role: what to say when nothing was found."""
-    known = {plain(name): (role.id, name) for role in spec.roles.values() for name in role.names}
+    known: dict[str, tuple[str, str]] = {}
+    for role in spec.roles.values():
+        for name in role.names:
+            known.setdefault(plain(name), (role.id, name))
     lines = []
     for entry in entries:
         near = get_close_matches(core(entry["name"]), known, 1, 0.75)
-        if near:
+        if near and not any(name_rank(role, entry["name"]) for role in spec.roles.values()):
             role, name = known[near[0]]
             lines.append(f"{entry['name']} looks like {name} (role {role})")
     return lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -216,7 +217,7 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
         return None
     kind = "class" if isinstance(value, type) else "function" if _is_function(value) else "instance"
     home = type(value) if kind == "instance" else value
-    defined_in = getattr(home, "__module__", None)
+    defined_in = getattr(getattr(value, "func", home) if _is_partial(value) else home, "__module__", None)
     entry: dict[str, Any] = {
         "path": path,
         "name": name,
@@ -244,14 +245,12 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
 
 def _is_function(value: Any) -> bool:
     return isinstance(
-        value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | functools_types()
+        value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | functools.partial
     ) or (hasattr(value, "__wrapped__") and not isinstance(value, type))
 
 
-def functools_types() -> Any:
-    import functools
-
-    return functools.partial
+def _is_partial(value: Any) -> bool:
+    return isinstance(value, functools.partial)
 
 
 def _is_module_class(home: Any) -> bool:
@@ -288,6 +287,10 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
     parameters = list(signature.parameters.values())
     if bound and not static:
         parameters = parameters[1:]
+    if _takes_no_keywords(function):
+        parameters = [
+            p.replace(kind=p.POSITIONAL_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in parameters
+        ]
     result = []
     for parameter in parameters:
         has_default = parameter.default is not inspect.Parameter.empty
@@ -304,6 +307,17 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
             }
         )
     return result
+
+
+def _takes_no_keywords(function: Any) -> bool:
+    """A wrapper of the form ``def wrapper(*args)``, whatever it says of the function within."""
+    code = getattr(function, "__code__", None)
+    return (
+        code is not None
+        and code.co_argcount == 0
+        and bool(code.co_flags & inspect.CO_VARARGS)
+        and not (code.co_flags & inspect.CO_VARKEYWORDS or code.co_kwonlyargcount)
+    )
 
 
 def _documented_signature(function: Any) -> inspect.Signature | None:

@@ -110,7 +110,7 @@ def _nothing_found(
         f"It defines: {', '.join(own[:20]) or 'no function or class'}{' …' if len(own) > 20 else ''}."
     )
     for item in unjudged:
-        lines.append(f"{item.object} looks like the role {item.role} by its name, but {item.problem}.")
+        lines.append(f"{item.object} has the name of a role, {item.role}, but {item.problem}.")
     lines += [f"{line}." for line in near_misses(spec, entries)]
     lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
     for role in spec.roles.values():

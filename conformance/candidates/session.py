@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,7 +125,8 @@ class Session:
             }
             answer, _ = self._request(header, buffers, self._call_seconds)
             _raise(answer)
-            handle = self._handles[built.key] = int(answer["handle"])
+            with _well_formed():
+                handle = self._handles[built.key] = int(answer["handle"])
         return handle
 
     def calls(self, calls: Sequence[Call], responder: Responder | None = None) -> list[Any]:
@@ -142,7 +144,8 @@ class Session:
         try:
             answer, body = self._request(header, buffers, self._call_seconds, responder)
             _raise(answer)
-            results = [self._result(item, body) for item in answer["answers"]]
+            with _well_formed():
+                results = [self._result(item, body) for item in answer["answers"]]
             if len(results) != len(calls):
                 raise ProtocolError("the worker answered another number of calls")
         except CallFailed as error:
@@ -174,9 +177,10 @@ class Session:
         answer, body = self._request(header, buffers, self._call_seconds)
         self.log.append(Logged(call))
         _raise(answer)
-        if not answer["connected"]:
-            return None
-        return [wire.decode(item, body) for item in answer["gradients"]]
+        with _well_formed():
+            if not answer["connected"]:
+                return None
+            return [wire.decode(item, body) for item in answer["gradients"]]
 
     def parameters(self, built: Built) -> list[dict[str, Any]]:
         """Every floating-point array of an object: name, ``value`` (Array), ``trainable``, ``alias``."""
@@ -184,7 +188,8 @@ class Session:
             {"op": "parameters", "handle": self.build(built)}, [], self._call_seconds
         )
         _raise(answer)
-        return [{**item, "value": wire.decode(item["value"], body)} for item in answer["parameters"]]
+        with _well_formed():
+            return [{**item, "value": wire.decode(item["value"], body)} for item in answer["parameters"]]
 
     def load(self, built: Built, values: Mapping[str, Any]) -> None:
         """Overwrite parameters by name (arrays of the same shapes)."""
@@ -217,15 +222,14 @@ class Session:
         }
 
     def _result(self, item: Mapping[str, Any], body: bytes) -> Any:
-        if "error" in item:
-            return CandidateError(describe_error(item["error"]), item["error"])
         try:
-            result = wire.decode(item["result"], body)
-            if "inputs" in item:
-                return result, wire.decode(item["inputs"], body)
-            return result
-        except (wire.WireError, KeyError, TypeError, ValueError) as error:
-            return ProtocolError(f"the worker broke the protocol: {error}")
+            with _well_formed():
+                if "error" in item:
+                    return CandidateError(describe_error(item["error"]), item["error"])
+                result = wire.decode(item["result"], body)
+                return (result, wire.decode(item["inputs"], body)) if "inputs" in item else result
+        except ProtocolError as error:
+            return error
 
     def _request(
         self, header: dict[str, Any], buffers: list[bytes], timeout: float, responder: Responder | None = None
@@ -274,7 +278,19 @@ def open_session(
 
 def _raise(answer: Mapping[str, Any]) -> None:
     if "error" in answer:
-        raise CandidateError(describe_error(answer["error"]), answer["error"])
+        with _well_formed():
+            raise CandidateError(describe_error(answer["error"]), answer["error"])
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    """What is read from an answer may be anything; what is not of the protocol's form is told as that."""
+    try:
+        yield
+    except CallFailed:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise ProtocolError(f"the worker broke the protocol: {type(error).__name__}: {error}") from None
 
 
 def describe_error(error: Mapping[str, Any]) -> str:
@@ -282,8 +298,9 @@ def describe_error(error: Mapping[str, Any]) -> str:
     message = str(error.get("message", "")).strip()
     text = f"{error.get('type', 'Error')}: {message}" if message else str(error.get("type", "Error"))
     if error.get("line"):
+        place = f"{error.get('file')}, line {error['line']}"
         code = f": {error['code']}" if error.get("code") else ""
-        text += f" ({error.get('file')}, line {error['line']}{code})"
+        text = text.removesuffix(f" ({place})") + f" ({place}{code})"
     elif error.get("importing"):
         text += f" (while importing {error['importing']})"
     return text

@@ -236,10 +236,12 @@ def arrange(
     places: Mapping[str, Parameter], values: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional-only parameters by position, all others by keyword."""
-    positional = sorted(
-        (p.position, name) for name, p in places.items() if p.position is not None and name in values
+    positional = {
+        p.position: values[name] for name, p in places.items() if p.position is not None and name in values
+    }
+    args = tuple(
+        positional.get(position, wire.DEFAULT) for position in range(max(positional, default=-1) + 1)
     )
-    args = tuple(values[name] for _, name in positional)
     kwargs = {places[name].name: value for name, value in values.items() if places[name].position is None}
     return args, kwargs
 

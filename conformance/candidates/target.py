@@ -60,6 +60,10 @@ def locate(text: str, conventions: str | Path | None = None) -> Target:
         TargetError: there is no such file, folder, module or built-in candidate.
         ConventionError: the declarations beside it, or in ``conventions``, cannot be read.
     """
+    if not text.strip():
+        raise TargetError(
+            f"{text}: no target; expected a file, a folder, a module, module:object or a built-in name"
+        )
     built_in = BUILT_IN.get(text)
     if built_in:
         declared = read_declarations(conventions) if conventions else Declarations()

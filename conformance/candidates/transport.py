@@ -48,9 +48,11 @@ class InProcess:
         self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
     ) -> tuple[dict[str, Any], bytes]:
         self._on_callback = on_callback
-        frame = wire.pack(header, buffers)
-        answer, answer_buffers = self._worker.handle(*_split(frame))
-        return _split(wire.pack(answer, answer_buffers))
+        try:
+            answer, answer_buffers = self._worker.handle(*_split(wire.pack(header, buffers)))
+            return _split(wire.pack(answer, answer_buffers))
+        except wire.WireError as error:
+            raise ProtocolError(f"the worker broke the protocol: {error}") from None
 
     def _ask(self, header: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
         callback, body = _split(wire.pack(header, buffers))

@@ -55,6 +55,9 @@ class Opaque:
     type: str
 
 
+DEFAULT = Opaque("triu: the parameter's own default")  # stands where a positional argument is left out
+
+
 @dataclass(frozen=True)
 class Remote:
     """A stand-in: an object on the candidate's side whose methods come back to the checker."""
@@ -73,6 +76,8 @@ def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
         return value if abs(value) < 1 << 63 else {"$": "opaque", "type": "int beyond 64 bits"}
     if type(value) is float:
         return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+    if isinstance(value, Opaque):
+        return {"$": "opaque", "type": value.type}
     if isinstance(value, Array):
         return _encode_array(value.values, value.dtype, value.container, buffers)
     if isinstance(value, Remote):
@@ -81,7 +86,14 @@ def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         return _encode_tensor(value, torch, buffers)
     if isinstance(value, np.bool_ | np.integer | np.floating):
-        return encode(value.item(), buffers, depth)
+        plain = (
+            bool(value)
+            if isinstance(value, np.bool_)
+            else int(value)
+            if isinstance(value, np.integer)
+            else float(value)
+        )
+        return encode(plain, buffers, depth)
     if isinstance(value, np.ndarray):
         plain = np.asarray(value)
         return _encode_array(plain, plain.dtype.name, "numpy", buffers)
@@ -108,7 +120,8 @@ def _encode_array(values: np.ndarray, dtype: str, container: str, buffers: list[
         return {"$": "opaque", "type": f"array of dtype {dtype}"}
     if dtype == "bfloat16":
         bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
-        raw = (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")).tobytes()
+        rounded = np.where(np.isnan(values), 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+        raw = rounded.astype("<u2").tobytes()
     else:
         raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
     at = sum(map(len, buffers))
@@ -117,9 +130,10 @@ def _encode_array(values: np.ndarray, dtype: str, container: str, buffers: list[
 
 
 def _encode_tensor(value: Any, torch: Any, buffers: list[bytes]) -> Any:
-    plain = torch.Tensor.detach(value).as_subclass(torch.Tensor)
+    plain = torch.Tensor.detach(value)
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
+    plain = plain.as_subclass(torch.Tensor)
     plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
     if dtype == "bfloat16":
@@ -129,13 +143,23 @@ def _encode_tensor(value: Any, torch: Any, buffers: list[bytes]) -> Any:
     return _encode_array(plain.numpy(), dtype, "torch", buffers)
 
 
-def decode(value: Any, body: bytes | memoryview, depth: int = 0) -> Any:
+def decode(value: Any, body: bytes | memoryview) -> Any:
     """The inverse of :func:`encode`; arrays arrive as :class:`Array` with memory of their own.
 
     Raises:
-        WireError: sizes do not fit the body, a dtype is not on the list, or a tag is unknown.
+        WireError: a value is not of the form that encode gives: sizes that do not fit the body, a dtype that
+            is not on the list, an unknown tag, something missing.
     """
-    if depth > MAX_DEPTH:
+    try:
+        return _decode(value, body, 0)
+    except WireError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise WireError(f"a value is malformed: {type(error).__name__}: {error}") from None
+
+
+def _decode(value: Any, body: bytes | memoryview, depth: int) -> Any:
+    if depth > MAX_DEPTH + 1:
         raise WireError("a value is nested too deeply")
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -145,10 +169,10 @@ def decode(value: Any, body: bytes | memoryview, depth: int = 0) -> Any:
     if tag == "array":
         return _decode_array(value, body)
     if tag in ("tuple", "list"):
-        items = [decode(item, body, depth + 1) for item in value["items"]]
+        items = [_decode(item, body, depth + 1) for item in value["items"]]
         return tuple(items) if tag == "tuple" else items
     if tag == "dict":
-        return {str(name): decode(item, body, depth + 1) for name, item in value["items"]}
+        return {str(name): _decode(item, body, depth + 1) for name, item in value["items"]}
     if tag == "float":
         return float(value["value"])
     if tag == "opaque":
@@ -189,7 +213,7 @@ def pack(header: Mapping[str, Any], buffers: list[bytes]) -> bytes:
 def unpack(header: bytes) -> dict[str, Any]:
     try:
         value = json.loads(header)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise WireError("the header is not an object")

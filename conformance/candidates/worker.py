@@ -8,6 +8,7 @@ same process :class:`Worker` is used directly, over the same encoder.  Operation
 from __future__ import annotations
 
 import contextlib
+import inspect
 import linecache
 import sys
 import traceback
@@ -86,7 +87,7 @@ class Worker:
             np.random.seed(0)  # a constructor that draws its weights draws the same ones each time
             if torch is not None:
                 torch.manual_seed(0)
-            arguments = [wire.decode(a, body) for a in header.get("args", ())]
+            arguments = self._positional(value, [wire.decode(a, body) for a in header.get("args", ())])
             named = {k: wire.decode(v, body) for k, v in header.get("kwargs", {}).items()}
             value = value(*arguments, **named)
         if hasattr(value, "eval") and hasattr(value, "parameters"):
@@ -156,7 +157,11 @@ class Worker:
     def _do_load(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         new = {name: wire.decode(item, body).values for name, item in header["values"].items()}
-        for name, _owner, _key, tensor in _parameters_of(value):
+        known = _parameters_of(value)
+        missing = sorted(new.keys() - {name for name, *_ in known})
+        if missing:
+            raise KeyError(f"no parameter {', '.join(missing)}")
+        for name, _owner, _key, tensor in known:
             if name in new:
                 if hasattr(tensor, "data_ptr"):
                     import torch
@@ -178,11 +183,21 @@ class Worker:
     def _prepare(self, call: Mapping[str, Any], body: bytes) -> tuple[Any, list[Any], dict[str, Any], Any]:
         value = self._handles[call["handle"]]
         function = getattr(value, call["method"]) if call.get("method") else value
-        args = [self._materialise(wire.decode(item, body)) for item in call.get("args", ())]
+        args = self._positional(function, [wire.decode(item, body) for item in call.get("args", ())])
         kwargs = {
             name: self._materialise(wire.decode(item, body)) for name, item in call.get("kwargs", {}).items()
         }
         return function, args, kwargs, value
+
+    def _positional(self, function: Any, values: list[Any]) -> list[Any]:
+        """Positional arguments, with the parameter's own default where one was left out."""
+        if wire.DEFAULT in [value for value in values if isinstance(value, wire.Opaque)]:
+            parameters = list(inspect.signature(function).parameters.values())
+            values = [
+                parameter.default if isinstance(value, wire.Opaque) else value
+                for value, parameter in zip(values, parameters, strict=False)
+            ]
+        return [self._materialise(value) for value in values]
 
     def _call(self, call: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         function, args, kwargs, value = self._prepare(call, body)

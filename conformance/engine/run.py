@@ -93,7 +93,13 @@ class Engine:
         if broken is not None:
             failure = Failure(f"{broken.binding.name}: {broken.problem}", hint=claim.hint)
             return _verdict(claim, name, "errored", failure=failure, reason=broken.problem)
-        return Run(self, claim, subject, partners, name).verdict()
+        try:
+            return Run(self, claim, subject, partners, name).verdict()
+        except (
+            Exception
+        ) as error:  # of the claim's formulas, its property, or the engine: never the candidate's
+            reason = f"{claim.file}: claim {claim.id}: {type(error).__name__}: {error}"
+            return _verdict(claim, name, "suite_fault", reason=reason, failure=Failure(reason))
 
 
 def unsupported(claim: Claim, subject: Subject) -> str:
