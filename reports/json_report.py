@@ -53,6 +53,7 @@ def from_json(text: str) -> Report:
                 {n: (c["value"], c["source"]) for n, c in item["conventions"].items()},
                 item["judged"],
                 item["problem"],
+                tuple(item["ignored"]),
             )
             for item in document["binding"]
         ),

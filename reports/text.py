@@ -92,7 +92,10 @@ def _binding_short(report: Report, width: int) -> list[str]:
             if (how == "probed" and name in TOLD and value != "1") or how == "declared"
         )
         polarity = _polarity(item)
-        told = "; ".join(part for part in (polarity, conventions) if part)
+        ignored = (
+            f"not recognised, left at its default: {clean(', '.join(item.ignored))}" if item.ignored else ""
+        )
+        told = "; ".join(part for part in (polarity, conventions, ignored) if part)
         lines += textwrap.wrap(
             f"{item.role}: {_short(item.signature)}{'  [' + told + ']' if told else ''}",
             width,
@@ -124,6 +127,8 @@ def _binding_full(report: Report, width: int) -> list[str]:
     for item in report.binding:
         arguments = ", ".join(f"{name} → {clean(p)}" for name, p in item.arguments.items())
         rows.append([item.role, clean(item.signature, 100), "arguments", arguments or "—"])
+        if item.ignored:
+            rows.append(["", "", "left at default", clean(", ".join(item.ignored))])
         if not item.judged:
             rows.append(["", "", "not judged", clean(item.problem)])
         rows += [["", "", name, f"{clean(value)} ({how})"] for name, (value, how) in item.conventions.items()]

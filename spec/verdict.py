@@ -93,6 +93,7 @@ class BoundObject:
     ]  # name -> (value, "probed" | "by name" | "default" | "declared")
     judged: bool = True
     problem: str = ""
+    ignored: tuple[str, ...] = ()  # parameters that were not recognised and stay at their defaults
 
 
 @dataclass(frozen=True)

@@ -89,19 +89,29 @@ class Binding:
         return str(self.entry["name"])
 
     @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters of the call that are none of the role's arguments; they stay at their defaults."""
+        known = {place.name for place in self.arguments.values()}
+        variadic = ("VAR_POSITIONAL", "VAR_KEYWORD")
+        return tuple(
+            p["name"] for p in self.parameters if p["name"] not in known and p["kind"] not in variadic
+        )
+
+    @property
+    def parameters(self) -> list[Mapping[str, Any]]:
+        """The parameters of what is called."""
+        if self.entry["kind"] == "function":
+            return self.entry["params"] or []
+        methods = self.entry["methods"]
+        return methods.get(self.method or "forward") or methods.get("__call__") or []
+
+    @property
     def path(self) -> str:
         return str(self.entry["path"])
 
     @property
     def signature(self) -> str:
-        params = self.entry["params"]
-        if self.entry["kind"] != "function":
-            params = (
-                self.entry["methods"].get(self.method or "forward")
-                or self.entry["methods"].get("__call__")
-                or []
-            )
-        shown = ", ".join(_shown(p) for p in params or [])
+        shown = ", ".join(map(_shown, self.parameters))
         if self.entry["kind"] == "class":
             init = ", ".join(_shown(p) for p in self.entry.get("init") or [])
             method = "" if self.method in ("", "__call__") else f".{self.method}"

@@ -157,6 +157,7 @@ class Subject:
             conventions=dict(self.conventions),
             judged=not self.problem,
             problem=self.problem,
+            ignored=() if self.problem else self.binding.ignored,
         )
 
     def with_convention(self, name: str, value: str) -> Subject:

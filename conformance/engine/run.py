@@ -254,7 +254,9 @@ class Run:
             again = self._fresh(smallest)
             if again is None:
                 what = f"not deterministic: {_sentence(broken.error)}; the same case passed when it was tried again"
-                return self._done("failed", evidence, failure=replace(self._failure(broken), what=what, meant=""))
+                return self._done(
+                    "failed", evidence, failure=replace(self._failure(broken), what=what, meant="")
+                )
             broken = again
             fault = self._suite_fault(broken)
             if fault:
