@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from ..spec import Claim, Report, Spec, Verdict, load_spec
 from .candidates.errors import TriuError
 from .candidates.opening import Candidate, open_candidate
 from .candidates.session import CALL_SECONDS, IMPORT_SECONDS, Session, open_session
-from .candidates.target import Declarations, Target, locate
+from .candidates.target import Declarations, Target, locate, read_declarations
 from .candidates.transport import Transport
 from .engine.run import DEFAULT_EXAMPLES, Engine
 
@@ -81,6 +81,7 @@ class Check:
                 verdicts.append(verdict)
                 if on_verdict is not None:
                     on_verdict(verdict)
+        self._add_causes(verdicts)
         bound = [subject.bound_object() for subject in self.candidate.subjects]
         return Report(
             candidate={"target": self.session.target.text, "kind": self.session.target.wire["kind"]},
@@ -90,6 +91,15 @@ class Check:
             environment=self.environment(),
             notes=self.candidate.notes,
         )
+
+    def _add_causes(self, verdicts: list[Verdict]) -> None:
+        """Where only claims were asked for that are blocked, what blocks them belongs to the answer."""
+        told = {verdict.claim for verdict in verdicts}
+        for verdict in [v for v in verdicts if v.verdict == "blocked"]:
+            cause = verdict.reason.removeprefix("rests on ")
+            if cause not in told:
+                told.add(cause)
+                verdicts += [v for v in self.verdicts(self.spec.claims[cause]) if v.verdict != "passed"]
 
     def environment(self) -> Mapping[str, Any]:
         from importlib.metadata import version
@@ -116,7 +126,7 @@ def open_check(
     seed: int = 0,
     examples: int = DEFAULT_EXAMPLES,
     conventions: str | Path | Mapping[str, Mapping[str, str]] | None = None,
-    roles: Mapping[str, str] | None = None,
+    roles: Mapping[str, str | Sequence[str]] | None = None,
     in_process: bool = False,
     device: str = "",
     import_seconds: float = IMPORT_SECONDS,
@@ -131,11 +141,14 @@ def open_check(
     else:
         name = getattr(target, "__name__", type(target).__name__)
         live = {name: target}
-        located = Target(name, {"kind": "live"})
+        declared = read_declarations(conventions) if isinstance(conventions, str | Path) else Declarations()
+        located = Target(name, {"kind": "live"}, "", declared)
     if isinstance(conventions, Mapping) or roles:
         declared = located.declarations
         tables = dict(conventions) if isinstance(conventions, Mapping) else dict(declared.conventions)
-        assigned = {role: (names,) for role, names in (roles or {}).items()} or dict(declared.roles)
+        assigned = {r: (n,) if isinstance(n, str) else tuple(n) for r, n in (roles or {}).items()} or dict(
+            declared.roles
+        )
         declared = Declarations(assigned, tables, declared.arguments, "the call of check()")
         located = Target(located.text, located.wire, located.only, declared)
     named = [

@@ -221,7 +221,7 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
         near = get_close_matches(claim, spec.claims, 1)
         if not matching:
             _stop(
-                f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else ''}; `triu claims` lists all"
+                f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else '.'} `triu claims` lists all"
             )
         known = matching[0]
     width = min(110, shutil.get_terminal_size((100, 24)).columns)

@@ -49,7 +49,16 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """With a candidate and no paths, the checkout's own tests are left out: only the spec is asked for."""
-    if config.getoption("--candidate") and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+    candidate: Any = config.getoption("--candidate")
+    if candidate:
+        from .candidates.errors import TriuError
+        from .candidates.target import locate
+
+        try:
+            locate(candidate, config.getoption("--triu-conventions"))
+        except TriuError as error:
+            raise pytest.UsageError(str(error)) from None
+    if candidate and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         config.args[:] = [path for path in config.args if Path(path).name == "spec"] or config.args
 
 

@@ -219,7 +219,9 @@ def _role(path: Path, name: str, table: Mapping[str, Any]) -> Role:
 
 
 def _property(path: Path, name: str, table: Mapping[str, Any]) -> PropertySpec:
-    return PropertySpec(name, table["how"], frozen_map(table.get("arguments", {})))
+    return PropertySpec(
+        name, table["how"], frozen_map(table.get("arguments", {})), tuple(table.get("roles", ()))
+    )
 
 
 def _choices(where: str, name: str, value: Any) -> tuple[Any, ...]:
@@ -254,7 +256,7 @@ def _claim(
             near = get_close_matches(value, list(names), 1)
             guess = f" (did you mean {near[0]}?)" if near else ""
             raise SpecError(
-                f"{where}: field {field}: found {value!r}, expected one of {', '.join(names)}{guess}"
+                f"{where}: field {field}: found {value!r}{guess}, expected one of {', '.join(names)}"
             )
 
     for role in (table["role"], *table.get("partners", ())):
@@ -274,6 +276,13 @@ def _claim(
             known(f"conventions.{name}", value, convention.values)
     variables = [*domain.dimensions, "seed"]
     tolerance = table.get("tolerance")
+    prop = properties[table["property"]]
+    arguments = _arguments(where, table.get("with", {}), prop, domain, roles[table["role"]])
+    if prop.roles and table["role"] not in prop.roles:
+        fits = ", ".join(prop.roles)
+        raise SpecError(
+            f"{where}: field property: {prop.name} does not fit role {table['role']}; it fits {fits}"
+        )
     return Claim(
         id=table["id"],
         level=table["level"],
@@ -284,9 +293,7 @@ def _claim(
         partners=tuple(table.get("partners", ())),
         domain=domain,
         property_name=table["property"],
-        arguments=_arguments(
-            where, table.get("with", {}), properties[table["property"]], domain, roles[table["role"]]
-        ),
+        arguments=arguments,
         requires=tuple(
             _formula(f"{where}: field requires", text, variables) for text in table.get("requires", ())
         ),

@@ -88,6 +88,7 @@ class PropertySpec:
     name: str
     how: str
     arguments: Mapping[str, Mapping[str, Any]]
+    roles: tuple[str, ...] = ()  # the roles that it fits; any, where none is named
 
 
 Choice = tuple[Any, ...]

@@ -76,6 +76,6 @@ def test_advice_warns_and_does_not_fail(anywhere):
 
 def test_an_unusable_candidate_is_said_in_a_line(anywhere):
     result = run("--pyargs", "triu.spec", "--candidate", "nothing.py", "-k", "diagonal", cwd=anywhere)
-    assert result.returncode == 1
-    assert "no such file or folder" in result.stdout
-    assert "Traceback" not in result.stdout
+    assert result.returncode == 4
+    assert "no such file or folder" in result.stderr
+    assert "Traceback" not in result.stderr

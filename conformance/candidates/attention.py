@@ -88,6 +88,8 @@ class AttentionSubject(Subject):
             self._probe_masks()
         elif self.role.id == "attention":
             self.limits["mask"] = ("none",)
+            for name in ("polarity", "fully_blocked"):
+                self.conventions.pop(name, None)
         self.limits["dtype"] = self._dtypes()
         if self.takes_mask and "fully_blocked" in self.conventions:
             self._probe_fully_blocked()

@@ -86,7 +86,7 @@ class Binding:
 
     @property
     def name(self) -> str:
-        return str(self.entry["name"])
+        return str(self.entry.get("label", self.entry["name"]))
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -158,7 +158,11 @@ def bind(
         if only and entry["name"] != only:
             continue
         if entry["name"] in assigned:
-            found.append(bind_object(spec.roles[assigned[entry["name"]]], entry, declared, 0))
+            binding = bind_object(spec.roles[assigned[entry["name"]]], entry, declared, 0)
+            if binding.problem:
+                where = f"{declared.source}: roles.{binding.role.id}: {entry['name']}"
+                raise ConventionError(f"{where} cannot be called as this role: {binding.problem}")
+            found.append(binding)
             continue
         if entry["named"] and not only and not entry["own"]:
             continue
@@ -173,6 +177,10 @@ def bind(
             ]
         if candidates:
             found.append(max(candidates, key=_fit))
+    names = [binding.entry["name"] for binding in found]
+    for binding in found:  # the same name in two files of a folder
+        if names.count(binding.entry["name"]) > 1 and isinstance(binding.entry, dict):
+            binding.entry["label"] = binding.entry["path"].replace(":", ".")
     return _without_shadows(spec, found)
 
 

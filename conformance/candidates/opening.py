@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
@@ -102,8 +103,11 @@ def _nothing_found(
 ) -> str:
     lines = [f"{session.target.text}: nothing in it fills a role that triu checks."]
     if session.target.only and not any(e["name"] == session.target.only for e in entries):
-        lines.append(f"It has no object {session.target.only!r}.")
-    if session.target.only:
+        near = get_close_matches(session.target.only, [e["name"] for e in entries], 1)
+        lines.append(
+            f"It has no object {session.target.only!r}{f'; did you mean {near[0]}?' if near else '.'}"
+        )
+    if any(e["name"] == session.target.only for e in entries):
         entries = [e for e in entries if e["name"] == session.target.only]
     own = [e["name"] for e in entries]
     lines.append(

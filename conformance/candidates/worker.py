@@ -58,7 +58,10 @@ class Worker:
         if self._device:
             import torch
 
-            torch.empty(0, device=self._device)  # fails here, and says so, where there is no such device
+            try:
+                torch.empty(0, device=self._device)
+            except (RuntimeError, AssertionError) as error:
+                return {"error": {"type": "no such device", "message": f"--device {self._device}: {error}"}}
         if target["kind"] == "live":
             entries = []
             for name, value in self._live.items():

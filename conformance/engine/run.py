@@ -173,12 +173,18 @@ class Run:
         waived = tuple(f.text for f in claim.evidence if f not in owed)
         cases = draw.stream(self.choices, claim.requires, self.engine.examples, self.engine.seed)
         broken, seen = self._try(cases, owed)
+        beyond: list[str] = []
         for formula in owed:
             if broken is None and formula.text not in seen:
                 count = min(12, self.engine.examples - 1)
                 extra = draw.seek(self.choices, claim.requires, formula, count, self.engine.seed)
+                before = self.count
                 broken, more = self._try(extra, owed)
                 seen |= more
+                if extra and broken is None and self.count == before:
+                    beyond.append(formula.text)  # every such case lies outside of what the candidate takes
+        owed = [f for f in owed if f.text not in beyond]
+        waived = (*waived, *beyond)
         missing = tuple(f.text for f in owed if f.text not in seen)
         evidence = Evidence(self.count, tuple(f.text for f in owed if f.text in seen), missing, waived)
         if broken is not None:
@@ -345,8 +351,9 @@ class Run:
                 other = self.subject.with_convention(convention.name, value)
                 if not self._would_fit(other, convention, value, cases):
                     continue
-                table = f"[conventions.{self.name.split(' + ')[0]}]"
-                declare = f'{table} {convention.name} = "{value}"'
+                name = self.subject.binding.entry["name"]
+                key = name if name.replace("_", "").isalnum() else f'"{name}"'
+                declare = f'conventions.{key}.{convention.name} = "{value}"'
                 return f"correct if you meant: {meaning}. Then declare it in triu.toml: {declare}"
         return ""
 

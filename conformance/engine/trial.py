@@ -113,7 +113,7 @@ class Trial:
         if observed.shape != expected.shape:
             raise Violation(
                 f"{what}: the shape is {list(observed.shape)}, expected {list(expected.shape)}",
-                Difference(list(expected.shape), list(observed.shape)),
+                Difference(str(list(expected.shape)), str(list(observed.shape))),
             )
         if observed.dtype.kind not in "fbiu":
             raise Violation(f"{what}: the dtype is {observed.dtype}, expected numbers")
@@ -137,13 +137,13 @@ class Trial:
         """Demand a condition of every entry.  Raises Violation with the first entry that breaks it."""
         if not condition.all():
             index = tuple(int(n) for n in np.argwhere(~condition)[0])
-            focus, inner = _focus(observed, index)
-            raise Violation(what, Difference(expected, focus, inner))
+            part, inner = focus(observed, index)
+            raise Violation(what, Difference(expected, part, inner))
 
     def _refuse(self, observed: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) -> None:
         index = tuple(int(n) for n in np.argwhere(wrong)[0])
-        shown_observed, inner = _focus(observed, index)
-        shown_expected, _ = _focus(expected, index)
+        shown_observed, inner = focus(observed, index)
+        shown_expected, _ = focus(expected, index)
         place = ", ".join(map(str, index))
         raise Violation(
             f"{what} at [{place}]: {number(observed[index])}, expected {number(expected[index])}",
@@ -162,7 +162,7 @@ def number(value: Any) -> str:
 SHOWN = 12
 
 
-def _focus(values: np.ndarray, index: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+def focus(values: np.ndarray, index: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
     """The matrix (or the corner of it) that holds the index, as lists; and the index within it."""
     while values.ndim > 2:
         values, index = values[index[0]], index[1:]

@@ -38,7 +38,7 @@ def shape(trial: Trial, result: str, shape: tuple[Formula, ...]) -> None:
     if observed.shape != expected:
         raise Violation(
             f"the shape is {list(observed.shape)}, expected {list(expected)}",
-            Difference(list(expected), list(observed.shape)),
+            Difference(str(list(expected)), str(list(observed.shape))),
         )
 
 
@@ -48,7 +48,7 @@ def output_shape(trial: Trial) -> None:
     if observed != expected:
         raise Violation(
             f"the shape is {list(observed)}, expected {list(expected)}",
-            Difference(list(expected), list(observed)),
+            Difference(str(list(expected)), str(list(observed))),
         )
 
 
@@ -61,7 +61,11 @@ def elementwise(
     expected = np.asarray(formula({**trial.case, **dict(zip(indices, grids, strict=True))}))
     expected = np.broadcast_to(expected.astype(np.float64), observed.shape)
     allowed = _drift(grids[0]) if drift else 1e-9
-    trial.same(observed, expected, "the entry", np.broadcast_to(allowed, observed.shape))
+    trial.same(observed, expected, _entry(result), np.broadcast_to(allowed, observed.shape))
+
+
+def _entry(result: str) -> str:
+    return "with 1 for allowed and 0 for blocked, the entry" if result == "allowed" else "the entry"
 
 
 def _drift(positions: np.ndarray) -> np.ndarray:
@@ -104,8 +108,10 @@ def example(
     """A worked example, to half a unit of the last printed digit (and the rounding of printed inputs)."""
     given = trial.inputs
     if inputs is not None:
-        arrays = {name: np.asarray(value, dtype=np.float64)[None] for name, value in inputs.items()}
-        given = Inputs(trial.case, {**arrays, "mask": None})
+        arrays = {name: np.asarray(value, dtype=np.float64) for name, value in inputs.items()}
+        if "query" in arrays:  # printed for one instance
+            arrays = {name: array[None] for name, array in arrays.items()}
+        given = Inputs(trial.case, {**arrays, "mask": None} if causal or "query" in arrays else arrays)
     if scores is not None:
         table = np.asarray(scores, dtype=np.float64)
         width = table.shape[1]
@@ -133,7 +139,8 @@ def example(
     if observed.ndim == printed.ndim + 1 and len(observed) == 1:
         observed = observed[0]
     rows = min(len(printed), len(observed)) if observed.ndim == printed.ndim else len(printed)
-    trial.same(observed[:rows], printed[:rows], "the printed value", unit * 0.5 + 2e-5)
+    what = f"{_entry(result)} against the printed one"
+    trial.same(observed[:rows], printed[:rows], what, unit * 0.5 + 2e-5)
 
 
 def sources(role: str) -> tuple[str, ...]:

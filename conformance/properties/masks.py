@@ -7,7 +7,7 @@ import numpy as np
 from ...spec import Formula
 from ..candidates.errors import CallFailed
 from ..candidates.masks import MaskSubject
-from ..engine.trial import Difference, Trial, Violation, number
+from ..engine.trial import Difference, Trial, Violation, focus, number
 
 __all__ = [
     "allowed_is_zero",
@@ -23,6 +23,12 @@ __all__ = [
 ]
 
 
+def _seen(expected: object, observed: np.ndarray, index: tuple[int, ...]) -> Difference:
+    """What was expected, beside the part of the mask around an index."""
+    part, inner = focus(observed, index)
+    return Difference(expected, part, inner)
+
+
 def readable(trial: Trial) -> None:
     """Every entry allows or blocks."""
     results = trial.call()
@@ -36,9 +42,7 @@ def readable(trial: Trial) -> None:
             if np.isnan(value)
             else f"is {number(value)}, which neither allows (near 0) nor blocks (-1e4 or stronger)"
         )
-        raise Violation(
-            f"the entry at {list(index)} {why}", Difference("near 0, or -1e4 and below", raw.tolist(), index)
-        )
+        raise Violation(f"the entry at {list(index)} {why}", _seen("near 0, or -1e4 and below", raw, index))
     if results["kind"] == "additive" and trial.case.get("T", 2) > 1 and raw.ndim == 2 and raw.shape[0] > 1:
         weak = raw[np.triu_indices(len(raw), 1)] if raw.shape[0] == raw.shape[1] else raw
         small = (weak != 0) & (np.abs(weak) < 1e-3)
@@ -46,7 +50,7 @@ def readable(trial: Trial) -> None:
             value = weak[small][0]
             raise Violation(
                 f"an entry is {number(value)}: too close to 0 to block anything",
-                Difference("-inf, or -1e4 and below", raw.tolist()),
+                _seen("-inf, or -1e4 and below", raw, (0,) * raw.ndim),
             )
 
 
@@ -55,7 +59,7 @@ def sees_itself(trial: Trial) -> None:
     allowed = trial.result("allowed")
     for i in range(min(allowed.shape)):
         if allowed[i, i] != 1:
-            raise Violation(f"position {i} is hidden from itself", Difference(1, allowed.tolist(), (i, i)))
+            raise Violation(f"position {i} is hidden from itself", _seen(1, allowed, (i, i)))
 
 
 def total_count(trial: Trial, result: str, formula: Formula) -> None:
@@ -65,7 +69,7 @@ def total_count(trial: Trial, result: str, formula: Formula) -> None:
     if observed != expected:
         raise Violation(
             f"{observed} entries are allowed, expected {formula.text} = {expected}",
-            Difference(expected, allowed.tolist()),
+            _seen(expected, allowed, (0, 0)),
         )
 
 
@@ -77,7 +81,7 @@ def row_count(trial: Trial, result: str, formula: Formula) -> None:
         if observed != expected:
             raise Violation(
                 f"row {i} allows {observed} entries, expected {formula.text} = {expected}",
-                Difference(expected, allowed.tolist(), (i, 0)),
+                _seen(expected, allowed, (i, 0)),
             )
 
 
@@ -146,7 +150,7 @@ def edge_sizes(trial: Trial) -> None:
         if raw.size:
             raise Violation(
                 f"for T = {T} the mask has {raw.size} entries",
-                Difference("no entries, or an error", list(raw.shape)),
+                Difference("no entries, or an error", f"shape {list(raw.shape)}"),
             )
 
 

@@ -100,7 +100,7 @@ def same_for_batch(trial: Trial) -> None:
         raise Violation(
             f"for an embedding of shape {list(trial.full['x'].shape)} "
             f"the output has shape {list(results['output'].shape)}",
-            Difference(list(trial.full["x"].shape), list(results["output"].shape)),
+            Difference(str(list(trial.full["x"].shape)), str(list(results["output"].shape))),
         )
     first = np.broadcast_to(rows[:1], rows.shape)
     trial.same(rows, first, "the encoding differs between batch rows: the entry", 1e-5)
@@ -187,12 +187,13 @@ def capacity(trial: Trial) -> None:
     what = f"one position beyond max_len = {trial.case['max_len']} was asked for without an error: the entry"
     if trial.subject.convention("values") == "learned":
         raise Violation(
-            "positions beyond the learned ones gave no error", Difference("an error", list(table.shape))
+            "positions beyond the learned ones gave no error",
+            Difference("an error", f"shape {list(table.shape)}"),
         )
     if table.ndim != 2 or table.shape != (trial.case["T"], trial.case["d"]):
         raise Violation(
             f"{trial.case['T']} positions were asked for with max_len = {trial.case['max_len']}; "
             f"what came back has shape {list(table.shape)}, without an error",
-            Difference("an error", list(table.shape)),
+            Difference("an error", f"shape {list(table.shape)}"),
         )
     _against_formula(trial, table, what)
