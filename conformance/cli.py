@@ -231,6 +231,9 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
 def run() -> NoReturn:
     """The command as it is installed: leaves without taking torch apart, which would take half a second."""
     gc.set_threshold(100_000, 50, 100)  # a short-lived process with a large library in memory
+    # Hypothesis keeps what it knows of local modules; the folder one happens to stand in is no place for that.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "triu"
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache / "hypothesis"))
     status: Any = 0
     try:
         main()

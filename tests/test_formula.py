@@ -254,9 +254,14 @@ def test_a_shape_may_have_no_axis():
     assert parse_shape("[]") == ()
 
 
-@pytest.mark.parametrize("text", ["B, T", "(B, T)", "[B, T]"])
-def test_a_shape_may_be_written_as_a_list_or_a_tuple(text):
-    assert [axis.text for axis in parse_shape(text)] == ["B", "T"]
+def test_a_shape_is_written_in_brackets():
+    assert [axis.text for axis in parse_shape("[B, T]")] == ["B", "T"]
+
+
+@pytest.mark.parametrize("text", ["B, T", "(B, T)", "B"])
+def test_a_shape_without_brackets_is_refused(text):
+    with pytest.raises(FormulaError, match="brackets"):
+        parse_shape(text)
 
 
 @pytest.mark.parametrize("text", ["T", "T * S", "'[T]'", "{T, S}"])

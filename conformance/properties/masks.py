@@ -12,7 +12,9 @@ from ..engine.trial import Difference, Trial, Violation, focus, number
 __all__ = [
     "allowed_is_zero",
     "edge_sizes",
+    "fits_half",
     "forms_agree",
+    "is_additive",
     "padding_pattern",
     "readable",
     "row_count",
@@ -107,6 +109,26 @@ def zeros_and_ones(trial: Trial) -> None:
     """No entry but 0 and 1."""
     raw = trial.call()["raw"]
     trial.holds(np.isin(raw, (0, 1)), raw, "an entry is neither 0 nor 1", "0 or 1")
+
+
+def is_additive(trial: Trial) -> None:
+    """Floating point, and not merely 0 and 1."""
+    results = trial.call()
+    if results["kind"] != "additive" or not results["dtype"].startswith(("float", "bfloat")):
+        raise Violation(
+            f"the mask is {results['dtype']} with entries {', '.join(map(number, np.unique(results['raw'])))}",
+            Difference("0 and -inf, floating point", results["dtype"]),
+        )
+
+
+def fits_half(trial: Trial) -> None:
+    """No finite entry beyond the range of float16."""
+    results = trial.call()
+    if results["kind"] != "additive":
+        raise trial.skip("the mask is not additive")
+    raw = results["raw"].astype(np.float64)
+    fits = np.isinf(raw) | (np.abs(raw) <= 65504.0)
+    trial.holds(fits, raw, "a sentinel does not fit into float16", "-inf, or -65504 and above")
 
 
 def allowed_is_zero(trial: Trial) -> None:
