@@ -143,3 +143,10 @@ def test_no_declaration_is_offered_where_none_would_make_it_right(tmp_path):
     )
     report = check(candidate, in_process=True, claims="causal-mask.diagonal")
     assert report.verdicts[0].failure.meant == ""
+
+
+@pytest.mark.parametrize("judge", ["baseline", "numpy"])
+def test_claims_on_declared_conventions_hold_for_the_judges_too(judge):
+    declared = {"multihead_attention": {"attn_mask": "additive"}}
+    report = check(judge, in_process=True, conventions=declared, claims="multihead.attn-mask-float-blocks")
+    assert [v.verdict for v in report.verdicts] == ["passed"]
