@@ -1,0 +1,10 @@
+"""Values are centred over the first axis, which is the batch, and not the sequence."""
+
+import torch
+
+
+def causal_attention(q, k, v):
+    T = q.size(-2)
+    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+    scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), float("-inf"))
+    return torch.softmax(scores, dim=-1) @ (v - v.mean(dim=0, keepdim=True))

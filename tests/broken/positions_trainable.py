@@ -1,0 +1,15 @@
+"""The sinusoidal table is a parameter, and would be trained."""
+
+import torch
+import torch.nn as nn
+
+
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model, max_len=5000):
+        super().__init__()
+        pos, c = torch.arange(max_len)[:, None], torch.arange(d_model)[None, :]
+        angle = pos / 10000 ** (2 * (c // 2) / d_model)
+        self.table = nn.Parameter(torch.where(c % 2 == 0, angle.sin(), angle.cos()))
+
+    def forward(self, x):
+        return x + self.table[: x.size(1)]
