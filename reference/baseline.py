@@ -101,6 +101,8 @@ def scaled_dot_product_attention(
     """
     T, S = query.size(-2), key.size(-2)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if is_causal and attn_mask is not None:
+        raise ValueError("is_causal and attn_mask exclude each other")
     if is_causal:
         attn_mask = torch.ones(T, S, dtype=torch.bool).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:

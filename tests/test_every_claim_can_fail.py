@@ -20,12 +20,7 @@ BROKEN = Path(__file__).parent / "broken"
 SPEC = load_spec()
 
 # Claims that no implementation was found to fail on its own, and why.
-EXCEPTIONS: Mapping[str, str] = {
-    "parts.padding": (
-        "the attention gets the padding mask as it was read, not as it was returned, and both parts are known "
-        "to be right by then: attention.masked and padding-mask.pattern see the same lengths and forms"
-    ),
-}
+EXCEPTIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,12 @@ class Row:
 
 
 ROWS = (
+    Row("causal-mask.additive", "mask_additive_in_name_only", "causal-mask.shape"),
+    Row("causal-mask.half", "mask_minus_a_billion", "causal-mask.pattern"),
+    Row("multihead.both-masks", "multihead_one_mask_at_a_time", "multihead.attn-mask-blocks"),
+    Row("multihead.repeatable", "multihead_dropout_always", "multihead.attn-mask-blocks"),
+    Row("decoder-block.repeatable", "block_dropout_always", "decoder-block.no-future"),
+    Row("parts.padding", "parts_byte_mask_negated", "attention.masked", object="attention + padding_mask"),
     Row("attention.shape", "attention_output_squeezed"),
     Row("attention.weights-shape", "attention_weights_squeezed", "attention.shape"),
     Row("attention.non-negative", "attention_sentinel_after_softmax", "attention.scaled"),
@@ -85,7 +86,7 @@ ROWS = (
         "errored",
         seeds=(0, 1, 2, 3),
     ),
-    Row("parts.causal", "mask_of_distances", "attention.masked"),
+    Row("parts.causal", "parts_byte_mask_negated", "attention.masked", object="attention + subsequent_mask"),
     Row("causal-attention.shape", "causal_attention_squeezed"),
     Row("causal-attention.no-future", "causal_attention_one_late", "causal-attention.batch"),
     Row("causal-attention.reach", "causal_attention_not_itself", "causal-attention.batch"),

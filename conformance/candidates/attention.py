@@ -50,6 +50,7 @@ class AttentionSubject(Subject):
         self.forms: dict[str, list[str]] = {}
         self.pick: dict[str, tuple[str | int, ...]] = {}
         self.taken: tuple[str, ...] = ()
+        self.turned = self.transposed = False  # whether weights come with keys as rows
         self.full_mask: tuple[str, str] | None = None  # how "no mask" is said where a mask is required
         self.sentinel = -np.inf
 
@@ -84,6 +85,8 @@ class AttentionSubject(Subject):
         self.limits["layout"] = tuple(x for x in ("3d", "4d", "2d") if x in self.layouts)
         self.probed("layout", ", ".join(LAYOUTS[x] for x in self.limits["layout"]))
         self.probed("result", self._describe_result())
+        if self.turned:
+            self.probed("weights", "(S, T), keys as rows")
         if self.takes_mask:
             self._probe_masks()
         elif self.role.id == "attention":
@@ -122,7 +125,8 @@ class AttentionSubject(Subject):
                         continue
                     pick = self._locate(raw, inputs, layout)
                     if "output" in pick:
-                        self.pick = pick if len(pick) >= len(self.pick) else self.pick
+                        if len(pick) >= len(self.pick):
+                            self.pick, self.turned = pick, self.transposed
                         return True
                     problems.append(
                         f"it returned {kind_of(raw)} for queries of shape {self._shape(inputs, layout)}"
@@ -148,13 +152,17 @@ class AttentionSubject(Subject):
         lead, T, S = self._lead(inputs.case, layout), inputs.case["T"], inputs.case["S"]
         shapes = {"output": (*lead, T, inputs["value"].shape[2]), "weights": (*lead, T, S)}
         found: dict[str, tuple[str | int, ...]] = {}
+        self.transposed = False
         for path, item in leaves(raw):
+            if item.values.shape == (*lead, S, T) and S != T and "weights" not in found:
+                found["weights"], self.transposed = path, True  # told by shape: queries stand in the columns
             for name, shape in shapes.items():
                 if item.values.shape != shape or item.values.dtype.kind != "f":
                     continue
                 better = name == "weights" and name in found and not _is_stochastic(at(raw, found[name]))
                 if name not in found or better:
                     found[name] = path
+                    self.transposed = self.transposed and name != "weights"
         return found
 
     def _describe_result(self) -> str:
@@ -344,8 +352,14 @@ class AttentionSubject(Subject):
         """
         layout = self._layout(inputs)
         kind = {"boolean": "boolean", "zero_one": "0 and 1", "additive": "additive"}[own["kind"]]
-        for raw in (own["given"], own["raw"]) if kind in self.taken else ():
-            form = {2: "(T, S)", 3: "(1, T, S)", 4: "(1, 1, T, S)"}.get(raw.ndim)
+        raws = [own["given"], own["raw"]]
+        names = {2: "(T, S)", 3: "(1, T, S)", 4: "(1, 1, T, S)"}
+        if partner.role.id == "padding_mask":  # (B, S), with axes for the queries and the heads
+            rows = np.repeat(own["raw"], inputs.case["h"], axis=0) if layout == "3d" else own["raw"]
+            raws = [rows[:, None, :] if layout == "3d" else rows[:, None, None, :]]
+            names = {3: "(B, 1, S)", 4: "(B, 1, 1, S)"}
+        for raw in raws if kind in self.taken else ():
+            form = names.get(raw.ndim)
             if form not in self.forms[layout]:
                 continue
             if kind != "additive" and partner.convention("polarity") != self.convention("polarity"):
@@ -441,7 +455,9 @@ class AttentionSubject(Subject):
         forms = [form for form in self.forms.get(layout, ()) if self._represents(inputs, layout, form)]
         if not forms:
             raise OutOfDomain("no shape of mask that the candidate takes can say this")
-        return self._encode_mask(inputs["mask"], inputs, kind, layout, forms[turn % len(forms)])
+        return self._encode_mask(
+            inputs["mask"], inputs, kind, layout, forms[(turn // len(self.kinds)) % len(forms)]
+        )
 
     def _represents(self, inputs: Inputs, layout: str, form: str) -> bool:
         """Whether a shape can hold the mask: axes that it lacks must not matter."""
@@ -475,7 +491,10 @@ class AttentionSubject(Subject):
             return self.array(plain, dtype if dtype in ("bfloat16", "float16") else None)
         if kind == "boolean":
             return self.array(np.ascontiguousarray(marked))
-        return self.array(marked.astype("float32" if kind == "0 and 1" else "int64"))
+        if kind == "0 and 1":
+            plain = marked.astype("float32" if dtype == "bfloat16" else dtype)
+            return self.array(plain, dtype if dtype in ("bfloat16", "float16") else None)
+        return self.array(marked.astype("int64"))
 
     def _decode(self, raw: Sequence[Any], inputs: Inputs, layout: str) -> Results:
         results: Results = {}
@@ -496,6 +515,8 @@ class AttentionSubject(Subject):
                 results[name] = (
                     values.reshape((-1, *values.shape[lead:])) if values.shape[:lead] == expected else values
                 )
+            if name == "weights" and self.turned and results[name].ndim == 3:
+                results[name] = results[name].swapaxes(1, 2)
         return results
 
 

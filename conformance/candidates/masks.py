@@ -140,10 +140,12 @@ class PaddingMaskSubject(MaskSubject):
     def probe(self) -> None:
         if "pad_id" not in self.binding.arguments and "lengths" not in self.binding.arguments:
             self.limits["pad_id"] = (0,)  # no padding id is passed, so it is the usual one
+        if "S" not in self.binding.arguments and "ids" not in self.binding.arguments:
+            self.limits["full"] = (True,)  # without a length for all, the longest sequence gives it
         super().probe()
 
     def probe_inputs(self) -> list[Inputs]:
-        case = Case({"B": 2, "S": 4, "pad_id": 0, "front": False, "seed": 0})
+        case = Case({"B": 2, "S": 4, "pad_id": 0, "place": "end", "seed": 0})
         values = {
             "lengths": np.array([2, 4]),
             "ids": np.array([[7, 3, 0, 0], [7, 3, 5, 2]]),

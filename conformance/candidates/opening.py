@@ -62,8 +62,9 @@ class Candidate:
             for subject in found:
                 try:
                     subject.probe()
-                except CallFailed as error:
-                    subject.problem = f"probing it failed: {error}"
+                except Exception as error:  # whatever it answered, it is not to end the check
+                    told = str(error) if isinstance(error, CallFailed) else f"{type(error).__name__}: {error}"
+                    subject.problem = f"probing it failed: {told}"
         return found
 
 

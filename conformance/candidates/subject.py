@@ -42,6 +42,7 @@ class Subject:
         self.problem = binding.problem
         self.precision = ""  # "float32" where float64 inputs are computed in float32
         self.variant = ""
+        self.dropout = 0.0  # what a constructor's dropout is given; modules are in eval mode all the same
         self.remembered: dict[tuple[Any, ...], Results | CallFailed] = {}
         self.last_calls: tuple[Call, ...] = ()
 
@@ -167,6 +168,14 @@ class Subject:
         other.conventions[name] = (value, "tried")
         return other
 
+    def with_dropout(self, p: float) -> Subject | None:
+        """The same module built with dropout; None where there is none to set, or no eval mode."""
+        if "dropout" not in self.binding.constructor or not self.binding.entry["module_class"]:
+            return None
+        other = type(self)(self.session, self.binding)
+        other.__dict__.update({**self.__dict__, "remembered": {}, "dropout": p})
+        return other
+
     # what subclasses use
 
     def convention(self, name: str) -> str:
@@ -202,7 +211,9 @@ class Subject:
         for argument in self.role.constructor:
             place = self.binding.constructor.get(argument.name)
             if place is not None and not (argument.only_if_required and place.has_default):
-                given[argument.name] = self._constant(argument, case)
+                given[argument.name] = (
+                    self.dropout if argument.name == "dropout" else self._constant(argument, case)
+                )
         args, kwargs = arrange(self.binding.constructor, given)
         return Built(self.binding.path, args, kwargs, double, self.variant)
 

@@ -122,7 +122,7 @@ def build_inputs(role: Role, case: Case) -> Inputs:
         elif argument.kind == "size" and argument.name in case:
             values[argument.name] = int(case[argument.name])
         elif argument.kind == "lengths":
-            values[argument.name] = lengths(rng, case["B"], case["S"])
+            values[argument.name] = lengths(rng, case["B"], case["S"], case.get("full", True))
         elif argument.kind == "ids" and "pad_id" in case:
             values[argument.name] = padded_ids(values["lengths"], case)
         elif argument.kind == "scalar" and argument.name in case:
@@ -149,22 +149,24 @@ def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
     return values.astype(dtype)
 
 
-def lengths(rng: np.random.Generator, B: int, S: int) -> np.ndarray:
-    """A length from 1 to S per row; one of them is S, the others are shorter where they can be."""
+def lengths(rng: np.random.Generator, B: int, S: int, full: bool = True) -> np.ndarray:
+    """A length from 1 to S per row, most of them shorter than S; with ``full`` one of them is S."""
     result = rng.integers(1, max(2, S), size=B)
-    result[int(rng.integers(B))] = S
+    if full:
+        result[int(rng.integers(B))] = S
     return result.astype(np.int64)
 
 
 def padded_ids(real: np.ndarray, case: Case) -> np.ndarray:
-    """(B, S) token ids; padding at the end, or at the front.  Real tokens avoid the padding id and use 0."""
+    """(B, S) token ids; padding at the end, at the front, or in the middle.  Real tokens avoid the padding id."""
     B, S, pad = case["B"], case["S"], case["pad_id"]
     tokens = [t for t in (7, 3, 0, 5, 2, 8, 4, 1, 6, 9) if t != pad]
     ids = np.full((B, S), pad, dtype=np.int64)
-    for b, n in enumerate(real):
-        row = [tokens[(b + j) % len(tokens)] for j in range(int(n))]
-        start = S - int(n) if case.get("front") else 0
-        ids[b, start : start + int(n)] = row
+    for b, n in enumerate(int(n) for n in real):
+        row = [tokens[(b + j) % len(tokens)] for j in range(n)]
+        first = {"end": n, "front": 0}.get(case.get("place", "end"), (n + 1) // 2)
+        ids[b, :first] = row[:first]
+        ids[b, S - (n - first) :] = row[first:]
     return ids
 
 
@@ -215,7 +217,7 @@ def apply_regime(values: dict[str, Any], case: Case, rng: np.random.Generator) -
     elif regime == "equal keys":
         key[:] = key[:, :1]
     elif regime == "peaked":
-        query = np.round(query * 4, 1)
+        query = np.round(query * 2, 1)
     elif regime == "shifted":
         key = key + 2.0
     elif regime == "negative":
@@ -228,7 +230,9 @@ def apply_regime(values: dict[str, Any], case: Case, rng: np.random.Generator) -
     elif regime == "blocked leads":
         query[:], key[:] = 0.0, 0.0
         query[..., 0] = 1.0
-        key[..., 0] = np.round(150.0 * np.arange(S) * np.sqrt(d), 1)
+        # Later keys lead by 150 each, and every score lies between -1000 and -100: above the weakest sentinel
+        # in use, -1e4, and below whatever is too weak to be one.
+        key[..., 0] = np.round((150.0 * np.arange(S) - 1000.0) * np.sqrt(d), 1)
     elif regime == "offset values":
         value = value + 10.0
     elif regime != "ordinary":

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import Phase, find, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample, Unsatisfiable
+from hypothesis.errors import Flaky, NoSuchExample, Unsatisfiable
 
 from ...spec import Formula
 from .cases import Case
@@ -192,5 +192,5 @@ def _search(
     options = settings(
         max_examples=max(1, examples), phases=phases, deadline=None, database=None, derandomize=False
     )
-    with contextlib.suppress(NoSuchExample, Unsatisfiable):
+    with contextlib.suppress(NoSuchExample, Unsatisfiable, Flaky):
         find(cases, condition, settings=options, random=random)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...spec import Claim, Convention, Evidence, Failure, Outcome, Spec, Verdict
+from ...spec import Claim, Convention, Evidence, Failure, FormulaError, Outcome, Spec, Verdict
 from ..candidates.errors import CallFailed
 from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
@@ -28,6 +28,12 @@ class Broken:
     @property
     def kind(self) -> str:
         return "violation" if isinstance(self.error, Violation) else self.error.kind
+
+
+class Unexamined(CallFailed):
+    """An answer that a property stumbled over; whose fault that is, the judges tell."""
+
+    kind = "unexamined"
 
 
 class Engine:
@@ -228,6 +234,11 @@ class Run:
             return None, False
         except (Violation, CallFailed) as error:
             return Broken(error, trial), True
+        except FormulaError:
+            raise
+        except Exception as error:  # the answer is of a form that the property did not expect
+            what = f"what it returned could not be examined: {type(error).__name__}: {error}"
+            return Broken(Unexamined(what), trial), True
         self.margin = max(self.margin, trial.margin)
         return None, True
 
@@ -288,6 +299,8 @@ class Run:
                 continue
             outcomes[judge.name] = self._judged(judge, broken.trial.case)
         fails = [name for name, ok in outcomes.items() if ok is False]
+        if isinstance(broken.error, Unexamined) and True not in outcomes.values():
+            return f"{self.claim.file}: claim {self.claim.id}: {broken.error}"
         if fails:
             return f"the {' and the '.join(fails)} fails this case too: {_sentence(broken.error)}"
         return ""
@@ -332,7 +345,7 @@ class Run:
         )
 
     def _matters(self, name: str) -> bool:
-        return name not in ("front", "pad_id") or "ids" in self.subject.binding.arguments
+        return name not in ("place", "full", "pad_id") or "ids" in self.subject.binding.arguments
 
     def _meant(self, failing: Case) -> str:
         """The declaration under which the claim would pass, if there is one."""

@@ -145,8 +145,11 @@ class Trial:
         shown_observed, inner = focus(observed, index)
         shown_expected, _ = focus(expected, index)
         place = ", ".join(map(str, index))
+        left, right = number(observed[index]), number(expected[index])
+        if left == right:
+            left = f"{left} (off by {float(observed[index]) - float(expected[index]):.2g})"
         raise Violation(
-            f"{what} at [{place}]: {number(observed[index])}, expected {number(expected[index])}",
+            f"{what} at [{place}]: {left}, expected {right}",
             Difference(shown_expected, shown_observed, inner),
         )
 

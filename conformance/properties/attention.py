@@ -196,7 +196,7 @@ def unaffected_by_blocked(trial: Trial) -> None:
         * max(1e-3, float(np.abs(key).max()))
         / np.sqrt(key.shape[-1])
     )
-    factor = float(min(1000.0, max(1.0, 2000.0 / max(scores, 1e-3))))
+    factor = float(min(1000.0, max(1.0, 30.0 / max(scores, 1e-3))))
     key[hidden] = (key[hidden] + 0.3) * round(factor)
     value[hidden] = (value[hidden] + 1.0) * 1000
     trial.shown = {"key": key, "value": value}
@@ -378,6 +378,19 @@ def causal_flag(trial: Trial) -> None:
             raise trial.skip("is_causal is refused where T and S differ") from None
         raise
     trial.same(observed, reference_attention(trial.inputs, mask)["output"], "with is_causal, the output")
+    if not trial.subject.has("mask") or bottom:
+        return
+    given = trial.case.rng.random((T, S)) < 0.5
+    given[:, 0] = True
+    own = np.broadcast_to(given, (N, T, S)).copy()
+    try:
+        both = trial.changed(is_causal=True, mask=own)["output"]
+    except CallFailed as error:
+        if error.kind == "exception":
+            return  # the hint together with a mask may be refused
+        raise
+    expected = reference_attention(trial.inputs, own & mask)["output"]
+    trial.same(both, expected, "with is_causal and a mask of its own, which must both hold, the output")
 
 
 def parts_fit(trial: Trial, mask: str) -> None:
@@ -396,13 +409,8 @@ def parts_fit(trial: Trial, mask: str) -> None:
         allowed = padding["allowed"]
     trial.inputs = inputs.replaced(mask=allowed.copy())
     expected = reference_attention(inputs, allowed)["output"]
-    if mask == "padding":
-        read = own["allowed"] == 1
-        repeated = np.repeat(read, len(allowed) // len(read), axis=0)[:, None, :]
-        observed = trial.call(inputs.replaced(mask=np.broadcast_to(repeated, allowed.shape).copy()))["output"]
-    else:
-        assert isinstance(partner, MaskSubject)
-        observed = subject.call_with_mask(trial.inputs, own, partner)
+    assert isinstance(partner, MaskSubject)
+    observed = subject.call_with_mask(trial.inputs, own, partner)
     trial.same(observed, expected, f"with the mask of {partner.binding.name}, the output")
 
 

@@ -242,6 +242,12 @@ def batch_independent(trial: Trial) -> None:
 def repeatable(trial: Trial) -> None:
     """The same call before and after calls with other lengths."""
     first = _comparable(trial.call(fresh=True))
+    dropping = trial.subject.with_dropout(0.5)
+    if dropping is not None:
+        quiet = _comparable(dropping.call(trial.inputs, fresh=True))
+        for name, expected in first.items():
+            what = f"built with dropout 0.5 and in eval mode, the {name}"
+            trial.same(quiet.get(name, np.empty(0)), expected, what, 1e-9 + trial.allowed, equal_nan=True)
     role, case = trial.subject.role, trial.case
     n = case["T"]
     limit = case.get("max_len", 64)

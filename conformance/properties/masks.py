@@ -45,6 +45,14 @@ def readable(trial: Trial) -> None:
             else f"is {number(value)}, which neither allows (near 0) nor blocks (-1e4 or stronger)"
         )
         raise Violation(f"the entry at {list(index)} {why}", _seen("near 0, or -1e4 and below", raw, index))
+    if results["kind"] == "additive" and raw.ndim == 2:
+        for i, row in enumerate(raw):
+            shown = row[allowed[i] == 1]
+            if shown.size and float(shown.max() - shown.min()) > 1e-6:
+                raise Violation(
+                    f"the entries of row {i} that allow differ from each other: they shift some scores and not others",
+                    _seen("one value, 0", raw, (i, 0)),
+                )
     if results["kind"] == "additive" and trial.case.get("T", 2) > 1 and raw.ndim == 2 and raw.shape[0] > 1:
         weak = raw[np.triu_indices(len(raw), 1)] if raw.shape[0] == raw.shape[1] else raw
         small = (weak != 0) & (np.abs(weak) < 1e-3)
@@ -181,7 +189,7 @@ def padding_pattern(trial: Trial, ids: bool = False) -> None:
     allowed = trial.result("allowed")
     case = trial.case
     from_ids = "ids" in trial.subject.binding.arguments
-    if from_ids and (ids or not case["front"]):
+    if from_ids and (ids or case["place"] == "end"):
         expected = trial.inputs["ids"] != case["pad_id"]
     elif from_ids or ids:
         raise trial.skip("padding at the front needs token ids")
