@@ -40,7 +40,9 @@ def plain(name: str) -> str:
 @lru_cache(maxsize=4096)
 def core(name: str) -> str:
     """The name without the words that say nothing, as long as something is left."""
-    parts = words(name)
+    parts = [
+        part[:-1] if len(part) > 3 and part.endswith("s") else part for part in words(name)
+    ]  # plurals too
     left = [part for part in parts if part not in AFFIXES]
     return "".join(left or parts)
 
