@@ -26,7 +26,7 @@ def to_markdown(report: Report) -> str:
     lines += [f"Note: {markdown(note)}" for note in report.notes]
     loud = [verdict for verdict in report.verdicts if verdict.verdict in LOUD]
     if loud:
-        lines += ["", "## What is broken", ""]
+        lines += ["", "## What did not pass", ""]
     for verdict in loud:
         failure = verdict.failure or Failure(verdict.reason)
         lines += [f"### {markdown(verdict.object)}: {markdown(verdict.title)}", ""]
