@@ -10,7 +10,6 @@ from typing import Any, Literal
 from .formula import Formula
 
 Level = Literal["MUST", "SHOULD", "MAY"]
-LEVELS: tuple[Level, ...] = ("MUST", "SHOULD", "MAY")
 
 ConventionKind = Literal["probed", "named", "declared"]
 
@@ -100,16 +99,6 @@ class Domain:
 
     name: str
     dimensions: Mapping[str, Choice]
-
-    @property
-    def key(self) -> str:
-        """Equal for domains with equal cases, so that claims share them."""
-        return repr(sorted(self.dimensions.items()))
-
-    @property
-    def is_exhaustive(self) -> bool:
-        """One dimension: every value is tried, nothing is drawn."""
-        return len(self.dimensions) == 1
 
 
 @dataclass(frozen=True)

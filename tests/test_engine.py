@@ -84,7 +84,7 @@ def test_what_rests_on_a_broken_claim_is_blocked_and_names_the_first_cause():
     assert [v.claim for v in report.verdicts if v.verdict == "failed"] == ["attention.row-sums"]
 
 
-def test_a_candidate_that_answers_at_random_is_refuted_and_called_not_deterministic(tmp_path):
+def test_a_candidate_that_answers_at_random_is_refuted(tmp_path):
     candidate = write(
         tmp_path,
         "import random\nimport torch\n"

@@ -55,8 +55,6 @@ def read_mask(values: np.ndarray, kind: str, polarity: str) -> np.ndarray:
 class MaskSubject(Subject):
     """A function that returns a mask.  ``allowed`` is 1, 0 or -1 (neither); ``raw`` is what came back."""
 
-    probe_case: Case
-
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.kind = ""

@@ -68,7 +68,7 @@ class Worker:
                 entry = discover.describe_object(f"live:{name}", name, value, set())
                 if entry is not None:
                     entries.append({**entry, "own": True, "named": True})
-            return {"objects": entries, "failed": [], "path": [], "versions": _versions()}
+            return {"objects": entries, "failed": [], "versions": _versions()}
         self._roots = (str(Path(target["path"]).resolve()),) if "path" in target else ()
         if "path" in target and target["kind"] == "file":
             self._roots = (str(Path(target["path"]).resolve().parent),)

@@ -194,19 +194,6 @@ def allowed_pattern(rng: np.random.Generator, case: Case) -> np.ndarray | None:
     return np.repeat(full, h, axis=0) if h > 1 and case.get("layout") != "block" else full
 
 
-REGIMES = (
-    "ordinary",
-    "ties",
-    "equal keys",
-    "peaked",
-    "shifted",
-    "negative",
-    "huge",
-    "blocked leads",
-    "offset values",
-)
-
-
 def apply_regime(values: dict[str, Any], case: Case, rng: np.random.Generator) -> dict[str, Any]:
     """Change queries, keys and values so that a rare situation becomes a common one."""
     regime = case["regime"]
