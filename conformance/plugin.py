@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix != ".toml" or file_path.name == "properties.toml":
+    if file_path.suffix != ".toml":
         return None
     try:
         text = file_path.read_text("utf-8")

@@ -1,7 +1,7 @@
 """Reads spec files: TOML, checked against ``schema.json``, cross-checked, turned into frozen values.
 
 Every error is a :class:`SpecError` that names the file, the claim or role, the field, what was found
-and what was expected.  The property names and their arguments are data too (``properties.toml``), so
+and what was expected.  The property names and their arguments are data too (``properties/``), so
 that a spec can be checked, listed and explained without importing torch or NumPy.
 """
 
@@ -30,6 +30,7 @@ from .model import (
 )
 
 HERE = Path(__file__).parent
+PROPERTIES = HERE / "properties"  # a file for each module of conformance/properties
 MAX_RANGE = 100_000
 NEEDS = ("batches", "gradient", "mask", "no mask", "weights", "torch", "constructor", "flag is_causal")
 
@@ -40,7 +41,7 @@ class SpecError(ValueError):
 
 def built_in_files() -> tuple[Path, ...]:
     """The spec files that come with triu, in a stable order."""
-    return tuple(sorted(path for path in HERE.glob("*.toml") if path.name != "properties.toml"))
+    return tuple(sorted(HERE.glob("*.toml")))
 
 
 def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spec:
@@ -50,14 +51,14 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
         SpecError: a file is missing, is not TOML, or breaks the schema or a cross-reference.
     """
     files = [*(built_in_files() if built_in else ()), *map(Path, extra)]
-    documents = [(HERE / "properties.toml", _read(HERE / "properties.toml"))]
-    documents += [(path, _read(path)) for path in files]
+    paths = [*sorted(PROPERTIES.glob("*.toml")), *files]
+    documents = [(path, _read(path)) for path in paths]
     properties: dict[str, PropertySpec] = {}
     roles: dict[str, Role] = {}
     domains: dict[str, Domain] = {}
     origin: dict[str, Path] = {}
     for path, document in documents:
-        if "property" in document and path.parent != HERE:
+        if "property" in document and path.parent != PROPERTIES:
             names = ", ".join(document["property"])
             raise SpecError(
                 f"{path}: property {names}: a kind of check is code of triu's own; a spec file cannot define one"
@@ -90,7 +91,7 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
 
 def _file(path: Path) -> str:
     """How a file is named to people: the built-in ones by their place in the package."""
-    return f"spec/{path.name}" if path.parent == HERE else str(path)
+    return f"spec/{path.relative_to(HERE)}" if path.is_relative_to(HERE) else str(path)
 
 
 @cache

@@ -17,9 +17,14 @@ from triu.spec import built_in_files, load_spec
 
 HOME = Path(triu.spec.__file__).parent
 SCHEMA = json.loads((HOME / "schema.json").read_text("utf-8"))
-FILES = [HOME / "properties.toml", *built_in_files()]
+PROPERTY_FILES = sorted((HOME / "properties").glob("*.toml"))
+FILES = [*PROPERTY_FILES, *built_in_files()]
 SPEC = load_spec()
-DECLARED = tomllib.loads((HOME / "properties.toml").read_text("utf-8"))["property"]
+DECLARED = {
+    name: table
+    for path in PROPERTY_FILES
+    for name, table in tomllib.loads(path.read_text("utf-8"))["property"].items()
+}
 
 
 def document(path):
@@ -54,7 +59,7 @@ def test_a_spec_file_fits_the_schema(path):
 
 
 def test_every_toml_file_of_the_spec_is_loaded():
-    assert {path.name for path in HOME.glob("*.toml")} == {path.name for path in FILES}
+    assert set(HOME.rglob("*.toml")) == set(FILES)
 
 
 # the claims

@@ -1,4 +1,4 @@
-"""The kinds of check that claims name: functions of a trial, by the name they have in ``properties.toml``."""
+"""The kinds of check that claims name: functions of a trial, by the names they have in ``spec/properties``."""
 
 from __future__ import annotations
 
