@@ -21,7 +21,18 @@ MARKS = {
     "suite_fault": "‼",
 }
 # Conventions that the short form tells; --show-binding and the other formats tell all.
-TOLD = ("polarity", "layout", "result", "mask_kind", "form", "embedding_scale", "precision")
+TOLD = (
+    "polarity",
+    "layout",
+    "result",
+    "mask_kind",
+    "form",
+    "embedding_scale",
+    "precision",
+    "cache",
+    "generation",
+    "positions",
+)
 LOUD = ("failed", "errored", "inconclusive", "suite_fault")
 
 
@@ -117,9 +128,10 @@ def _short(text: str, limit: int = 120) -> str:
 
 def _polarity(item: BoundObject) -> str:
     value, how = item.conventions.get("polarity", ("", ""))
-    if how != "by name":
+    source = {"by name": "by its name", "by its author's words": "by its author's words"}.get(how)
+    if source is None:
         return ""
-    return {"block": "True blocks, by its name", "allow": "True allows, by its name"}.get(value, value)
+    return {"block": f"True blocks, {source}", "allow": f"True allows, {source}"}.get(value, value)
 
 
 def _binding_full(report: Report, width: int) -> list[str]:

@@ -32,7 +32,24 @@ from .model import (
 HERE = Path(__file__).parent
 PROPERTIES = HERE / "properties"  # a file for each module of conformance/properties
 MAX_RANGE = 100_000
-NEEDS = ("batches", "gradient", "mask", "no mask", "weights", "torch", "constructor", "flag is_causal")
+NEEDS = (
+    "batches",
+    "gradient",
+    "mask",
+    "no mask",
+    "weights",
+    "torch",
+    "constructor",
+    "flag is_causal",
+    "two sequences",
+    "returned weights",
+    "pytorch masks",
+    "memory padding",
+    "target padding",
+    "cache",
+    "reset",
+    "generate",
+)
 
 
 class SpecError(ValueError):
@@ -216,6 +233,8 @@ def _role(path: Path, name: str, table: Mapping[str, Any]) -> Role:
         methods=tuple(table.get("methods", ())),
         results=tuple(Result(**entry) for entry in table["result"]),
         conventions=tuple(conventions),
+        beside=table.get("beside", False),
+        shown_by=tuple(table.get("shown_by", ())),
     )
 
 
@@ -264,7 +283,16 @@ def _claim(
         known("role" if role == table["role"] else "partners", role, roles)
     known("property", table["property"], properties)
     for need in table.get("needs", ()):
-        known("needs", need, (*NEEDS, *(f"argument {a.name}" for a in roles[table["role"]].arguments)))
+        own = roles[table["role"]]
+        known(
+            "needs",
+            need,
+            (
+                *NEEDS,
+                *(f"argument {a.name}" for a in own.arguments),
+                *(f"parameter {a.name}" for a in own.constructor),
+            ),
+        )
     domain = _domain_of(where, table["domain"], domains, known)
     conventions = {}
     for name, values in table.get("conventions", {}).items():

@@ -22,7 +22,8 @@ class Argument:
         name: the canonical name, as the checker calls it.
         names: spellings by which a candidate's parameter is recognised (case and ``_`` do not matter).
         kind: what is passed: a ``size`` or ``scalar`` (a number), an ``array``, a ``mask``, ``lengths``,
-            ``ids``, a ``flag``, or ``dtype``, ``device`` (left at the default where there is one).
+            ``ids``, a ``flag``, ``state`` (such as a cache), or ``dtype``,
+            ``device`` (left at the default where there is one).
         shape: symbolic shape of an array.
         required: a candidate without this parameter does not fill the role (for alternatives, see ``unless``).
         unless: another argument whose presence makes this one dispensable.
@@ -75,6 +76,10 @@ class Role:
     methods: tuple[str, ...]
     results: tuple[Result, ...]
     conventions: tuple[Convention, ...]
+    beside: bool = False  # an object may fill it beside another role
+    shown_by: tuple[
+        str, ...
+    ] = ()  # arguments or methods (by their plain names), one of which an object must have
 
     def convention(self, name: str) -> Convention | None:
         return next((c for c in self.conventions if c.name == name), None)

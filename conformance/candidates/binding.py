@@ -15,13 +15,14 @@ from typing import Any
 
 from ...spec import Argument, Convention, Role, Spec
 from .errors import ConventionError
+from .said import polarity
 from .target import Declarations
 
 # Words around a name that say nothing about what it is: make_causal_mask_np is a causal_mask.
 AFFIXES = frozenset(
     """build create make get gen generate compute construct calc calculate my our the simple basic naive custom own
     manual fn func function np numpy torch pytorch pt impl implementation scratch v1 v2 v3 student ref vectorized vec
-    new""".split()
+    new slow fast tiny mini small little toy plain vanilla""".split()
 )
 
 
@@ -171,15 +172,20 @@ def bind(
         candidates = []
         for role in spec.roles.values():
             rank = name_rank(role, entry["name"])
-            if rank is not None:
+            if rank is not None and _shows(role, entry):
                 candidates.append(bind_object(role, entry, declared, rank))
         if not candidates and (only or entry["path"].startswith("live:")):
             candidates = [
-                b for r in spec.roles.values() if not (b := bind_object(r, entry, declared, 3)).problem
+                b
+                for r in spec.roles.values()
+                if _shows(r, entry) and not (b := bind_object(r, entry, declared, 3)).problem
             ]
-        if candidates:
-            found.append(max(candidates, key=_fit))
-    names = [binding.entry["name"] for binding in found]
+        beside = [b for b in candidates if b.role.beside and not b.problem]
+        candidates = [b for b in candidates if not b.role.beside] or [b for b in candidates if b.problem]
+        found += [max(candidates, key=_fit)] if candidates else []
+        found += beside
+    paths = {binding.path: binding.entry["name"] for binding in found}
+    names = list(paths.values())
     for binding in found:  # the same name in two files of a folder
         if names.count(binding.entry["name"]) > 1 and isinstance(binding.entry, dict):
             binding.entry["label"] = binding.entry["path"].replace(":", ".")
@@ -245,6 +251,17 @@ def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, ra
             return _bound(role, entry, declared, rank, called, arguments, constructor)
         problem = f"its {method} {arguments}"
     return failed(problem)
+
+
+def _shows(role: Role, entry: Mapping[str, Any]) -> bool:
+    """Whether an object has one of the arguments or methods without which its name does not mean the role."""
+    methods = entry["methods"].values() if entry["kind"] != "function" else [entry["params"]]
+    found = set(map(plain, entry["methods"])) if entry["kind"] != "function" else set()
+    for parameters in methods:
+        for argument in role.arguments:
+            if {plain(p["name"]) for p in parameters or ()} & {plain(name) for name in argument.names}:
+                found.add(argument.name)
+    return not role.shown_by or not found.isdisjoint(role.shown_by)
 
 
 def _bound(
@@ -350,6 +367,9 @@ def _convention(
         value = declared.conventions.get(subject, {}).get(convention.name)
         if value is not None:
             return value, "declared"
+    said = _said(convention, role, entry, arguments)
+    if said:
+        return said, "by its author's words"
     names = [
         entry["name"].rsplit(".", 1)[-1],
         *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
@@ -359,6 +379,26 @@ def _convention(
         if any(f"={name}" in known or plain(name) in exact or core(name) in cores for name in names):
             return value, "by name"
     return convention.default, "by name" if convention.kind == "named" else "default"
+
+
+def _said(
+    convention: Convention, role: Role, entry: Mapping[str, Any], arguments: Mapping[str, Parameter]
+) -> str:
+    """The meaning of True in a mask, where the author writes it."""
+    if not {"allow", "block"} <= convention.values.keys():
+        return ""
+    masks = {name: place.name for name, place in arguments.items() if _kind(role, name) == "mask"}
+    kind = convention.name.removesuffix("polarity")  # memory_, target_, or any other
+    own = [n for n in masks if n.startswith({"target_": "tgt"}.get(kind, kind))]
+    if not kind:
+        rest = [n for n in masks if not n.startswith(("memory", "tgt"))]
+        own = [n for n in rest if not n.endswith("key_padding_mask")] or rest
+    if (masks or kind) and not own:
+        return ""
+    name = masks[own[0]] if own else ""
+    others = [parameter for parameter in masks.values() if parameter != name]
+    words = str(entry.get("doc", ""))
+    return polarity(words, name, others) or polarity(str(entry.get("file_doc", "")), name, others)
 
 
 def _kind(role: Role, argument: str) -> str:

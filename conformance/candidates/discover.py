@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import linecache
+import math
 import re
 import sys
 import types
@@ -226,6 +227,7 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
         "named": False,
         "defined_as": getattr(value, "__name__", type(value).__name__ if kind == "instance" else name),
         "doc": _words(home),
+        "file_doc": _file_words(home),
         "frameworks": _frameworks(home),
         "params": [],
         "methods": {},
@@ -300,13 +302,18 @@ def _parameters(function: Any, name: str, bound: bool = False) -> list[dict[str,
                 "name": parameter.name,
                 "kind": parameter.kind.name,
                 "has_default": has_default,
-                "default": default
-                if isinstance(default, bool | int | float | str | None)
-                else str(type(default)),
+                "default": _plain_default(default),
                 "annotation": _annotation(parameter.annotation),
             }
         )
     return result
+
+
+def _plain_default(default: Any) -> Any:
+    """A default that can cross: a number, flag or text; anything else as text (JSON has no infinity)."""
+    if isinstance(default, float) and not math.isfinite(default):
+        return repr(default)
+    return default if isinstance(default, bool | int | float | str | None) else str(type(default))
 
 
 def _takes_no_keywords(function: Any) -> bool:
@@ -454,6 +461,12 @@ def _lines(home: Any) -> list[str]:
     return linecache.getlines(file) if isinstance(file, str) and file.endswith(".py") else []
 
 
+def _file_words(home: Any) -> str:
+    """What the author says at the top of the file."""
+    said = getattr(sys.modules.get(getattr(home, "__module__", "")), "__doc__", None)
+    return said[:MAX_DOC] if isinstance(said, str) else ""
+
+
 def _words(home: Any) -> str:
     """Docstrings and comments of an object: what its author says of it."""
     lines, first = _lines(home), _line(home)
@@ -462,7 +475,10 @@ def _words(home: Any) -> str:
         indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
         for line in lines[first - 1 : first + 400]:
             text = line.strip()
-            inside = len(line) - len(line.lstrip()) > indent or not text or text[0] in ")@]"
+            begun = any(known.lstrip().startswith(("def ", "class ", "async ")) for known in block)
+            inside = (
+                len(line) - len(line.lstrip()) > indent or not text or text[0] in (")]" if begun else ")@]")
+            )
             if len(block) > 1 and not inside and not text.startswith(("def ", "class ")):
                 break
             if len(block) > 1 and not inside and not block[-1].lstrip().startswith("@"):

@@ -1,72 +1,471 @@
-"""Subjects for layers with weights of their own: multi-head attention and the decoder block."""
+"""Subjects for layers with weights of their own: attention with several heads, feed-forward, norms and blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..engine.cases import Case, Inputs, normal
+from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .attention import at, leaves
+from .binding import Binding
 from .errors import CallFailed
-from .session import Call
+from .given_mask import FORMS, KINDS, GivenMask, find_forms
+from .session import Built, Call, Session
 from .subject import Results, Subject, WrongResult, kind_of
 
-
-def turn(subject: Subject, values: np.ndarray) -> np.ndarray:
-    """(B, T, d) as the candidate wants it, or back: sequence first where that is declared."""
-    if subject.convention("layout") != "sequence_first" or values.ndim != 3:
-        return values
-    return np.ascontiguousarray(values.swapaxes(0, 1))
+# Sizes of a probe all differ, so that no axis is taken for another: B = 3, h = 2, T = 4, S = 5 (4 where both
+# are one sequence), d = 10.
+SIZES = {"B": 3, "h": 2, "d": 5, "T": 4, "S": 5, "dff": 7, "seed": 5}
 
 
-class MultiheadSubject(Subject):
-    """PyTorch's contract: masks are passed as the claims make them, in the candidate's own arguments."""
+SEQUENCE_FIRST = re.compile(
+    r"(sequence|seq|time|length)[- ]?(first|major)"
+    r"|[(\[`](seq_len|seq_q|seq|tgt_len|T|L|S|time|length|sequence)(_\w+)?,\s*(batch(_size)?|B|N|bsz)\b",
+    re.IGNORECASE,
+)
+BATCH_FIRST = re.compile(
+    r"batch[-_ ]?first"
+    r"|[(\[`](batch(_size)?|B|N|bsz),\s*(seq_len|seq|tgt_len|T|L|S|time|length|sequence)\w*\s*,"
+    r"\s*(d|C|E|dim|h|embed|hidden|feature|channel|model|width)",
+    re.IGNORECASE,
+)
 
-    @property
-    def double(self) -> bool:
-        return bool(self.binding.entry["module_class"])
 
-    def options(self, inputs: Inputs) -> dict[str, Any]:
+def says_sequence_first(words: str) -> bool:
+    """Whether the author writes that the sequence comes before the batch, and nowhere the contrary."""
+    return bool(SEQUENCE_FIRST.search(words)) and not BATCH_FIRST.search(words)
+
+
+class LayerSubject(Subject):
+    """What layers share: layout of (B, T, d) arrays, place of the output, masks, parameters.
+
+    ``sequences`` are the canonical names of the arrays (B, ·, d); the first gives the output its length.
+    ``mask_names`` maps a mask argument to the canonical mask that it says.
+    """
+
+    sequences: tuple[str, ...] = ("x",)
+
+    def __init__(self, session: Session, binding: Binding) -> None:
+        super().__init__(session, binding)
+        self.pick: tuple[str | int, ...] = ()
+        self.weights_pick: tuple[str | int, ...] | None = None
+        self.averaged = False
+        self.unbatched = False
+        self.given: dict[str, GivenMask] = {}
+        self.open: dict[str, GivenMask] = {}  # masks that hide nothing, where a call needs one
+        self.double = bool(binding.entry["module_class"])
+        words = f"{binding.entry.get('doc', '')}\n{binding.entry.get('file_doc', '')}"
+        declared = self.conventions.get("layout", ("", ""))[1] == "declared"
+        if "layout" in self.conventions and not declared and says_sequence_first(words):
+            self.conventions["layout"] = ("sequence_first", "by its author's words")
+        self.matches: dict[tuple[Any, ...], Any] = {}  # what the weight method found, by size
+
+    # probing
+
+    def probe(self) -> None:
+        problems: list[str] = []
+        self._look_for_norm()
+        for square in self._squares():
+            for unbatched in (False, True):
+                self.unbatched = unbatched
+                if any(self._takes(self.probe_inputs(square), problems) for _ in self._open_masks()):
+                    self._probe_masks(square)
+                    self._describe()
+                    return
+        self.unbatched = False
+        told = next((p for p in problems if p), "no result")
+        if not isinstance(self.problem, str) or not self.problem:
+            self.problem = f"no call succeeded; the first attempt: {told}"
+
+    def _look_for_norm(self) -> None:
+        """A lone attention or feed-forward that has a norm inside is a sublayer, with a residual around it."""
+        if "wrapped" not in self.conventions:
+            return
+        try:
+            weights = self.weights_of(self.apart("counted").object_for(Case(SIZES)))
+        except CallFailed:
+            return
+        if any(w["value"].values.size == 10 and (w["value"].values == 1).all() for w in weights):
+            self.probed("wrapped", "post")
+
+    def _open_masks(self) -> Iterator[None]:
+        """No masks first; then, for a call that demands some, those that hide nothing, shape by shape."""
+        self.open = {}
+        yield
+        demanded = [
+            a.name
+            for a in self.role.arguments
+            if a.kind == "mask" and (p := self.binding.arguments.get(a.name)) and not p.has_default
+        ]
+        for form in FORMS if demanded else ():
+            self.open = {name: GivenMask(self.polarity_of(name), "boolean", [form]) for name in demanded}
+            yield
+        self.open = {}
+
+    def _squares(self) -> tuple[bool, ...]:
+        return (False, True)
+
+    def probe_inputs(self, square: bool = False) -> Inputs:
+        case = Case({**SIZES, "S": 4 if square else 5})
+        rng = case.rng
+        arrays = {name: normal(rng, (3, self._length(name, case), 10), 1.0) for name in self.sequences}
+        return Inputs(case, arrays)
+
+    def _length(self, name: str, case: Mapping[str, Any]) -> int:
+        return case["S"] if name in ("memory", "key", "value") else case["T"]
+
+    def _takes(self, inputs: Inputs, problems: list[str]) -> bool:
+        try:
+            raw = self.send(self.calls_for(inputs))[0]
+        except (CallFailed, OutOfDomain) as error:
+            problems.append(str(error))
+            return False
+        shape = inputs[self.sequences[0]].shape
+        shape = shape[1:] if self.unbatched else shape
+        found = [path for path, item in leaves(raw) if self.turn(item.values).shape == shape]
+        if not found:
+            what = f"an input of shape {tuple(self.turn(np.empty(shape)).shape)}"
+            problems.append(f"it returned {kind_of(raw)} for {what}")
+            return False
+        self.pick = found[0]
+        return True
+
+    def _probe_masks(self, square: bool) -> None:
+        """Subclasses try their masks."""
+
+    def _describe(self) -> None:
+        if self.unbatched:
+            self.conventions["layout"] = ("unbatched", "probed")
+            self.limits["B"] = (1,)
+        if self.weights_pick is not None:
+            self.probed("result", "(output, weights)" + (" averaged over heads" if self.averaged else ""))
+        for name, mask in self.given.items():
+            self.probed(f"{name}_kind", mask.kind)
+            self.probed(f"{name}_shape", ", ".join(mask.forms))
+
+    def says_boolean(self) -> bool:
+        """Whether the author's own words call the mask boolean, and not additive."""
+        words = str(self.binding.entry.get("doc", "")).lower()
+        return "bool" in words and not any(word in words for word in ("add", "-inf", "float"))
+
+    def try_masks(self, name: str, square: bool, patterns: Sequence[np.ndarray], sees: Any) -> None:
+        """Find the kinds and shapes that the mask argument ``name`` takes.
+
+        ``sees(allowed)`` gives (changed inputs, rows) where a change of the inputs must not show.
+        """
+        if name not in self.binding.arguments:
+            return
+        inputs = self.probe_inputs(square)
+        mask = self.given.setdefault(name, GivenMask(self.polarity_of(name)))
+
+        def call(values: np.ndarray, given: Inputs = inputs) -> np.ndarray | None:
+            try:
+                raw = self.send([self.encode(given, {name: self.array(values)})])[0]
+                item = at(raw, self.pick)
+            except (CallFailed, OutOfDomain):
+                return None
+            if not isinstance(item, wire.Array) or item.values.dtype.kind != "f":
+                return None
+            found = self.from_own([item.values])
+            return found if found.shape == inputs[self.sequences[0]].shape else None
+
+        try:
+            plain: np.ndarray | None = self.run(inputs)["output"]
+        except (CallFailed, OutOfDomain):
+            plain = None
+
+        def right(output: np.ndarray, allowed: np.ndarray) -> bool:
+            """What is hidden has no effect, and the mask changes something."""
+            changed, rows = sees(inputs, allowed)
+            last = self.last_calls[-1]
+            place = self.binding.arguments[name]
+            sent = last.kwargs.get(place.name)
+            if sent is None:
+                return False
+            after = call(sent.values, changed)
+            if after is None or not np.isfinite(output[rows]).all():
+                return False
+            hidden = bool(np.abs(after - output)[rows].max() < 1e-6)
+            return hidden and (plain is None or bool(np.abs(plain - output).max() > 1e-9))
+
+        kinds = tuple(k for k in KINDS if k != "additive") if self.says_boolean() else KINDS
+        heads = inputs.case["h"]
+        if not find_forms(mask, patterns, call, right, heads, kinds):
+            self.given.pop(name)
+
+    def polarity_of(self, name: str) -> str:
+        """``allow`` or ``block`` for a mask argument."""
+        return self.convention("polarity") or "allow"
+
+    # layout
+
+    def turn(self, values: np.ndarray) -> np.ndarray:
+        """(B, T, d) as the candidate wants it, or back."""
+        if self.convention("layout") != "sequence_first" or values.ndim != 3:
+            return values
+        return np.ascontiguousarray(values.swapaxes(0, 1))
+
+    def to_own(self, values: np.ndarray) -> np.ndarray:
+        """A canonical (B, T, d) array in the candidate's layout."""
+        return values[0] if self.unbatched else self.turn(values)
+
+    def from_own(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The canonical array from what came back of one call, or of one call per batch row."""
+        return np.stack(parts) if self.unbatched else self.turn(parts[0])
+
+    # calling
+
+    def encode(self, inputs: Inputs, masks: Mapping[str, wire.Array], **options: Any) -> Call:
+        """One call; ``masks`` by argument."""
+        given: dict[str, Any] = {
+            name: self.array(self.to_own(inputs[name]))
+            for name in self.sequences
+            if name in self.binding.arguments
+        }
+        for name, mask in self.open.items():
+            if name not in masks:
+                given[name] = self.array(mask.encode(self._everything(name, inputs), inputs.case.get("h", 1)))
+        given.update(masks)
+        given.update(self.extra(inputs))
+        return self.make_call(inputs.case, given, self.double, **options)
+
+    def _everything(self, name: str, inputs: Inputs) -> np.ndarray:
+        """A canonical mask that hides nothing: over the first sequence, or over what is attended to."""
+        B, T = inputs[self.sequences[0]].shape[:2]
+        over = self.sequences[-1] if name.startswith("memory") or "x" not in self.sequences else "x"
+        return np.ones((B, T, inputs[over].shape[1]), dtype=bool)
+
+    def extra(self, inputs: Inputs) -> Mapping[str, Any]:
+        """Further arguments of a call."""
+        return {}
+
+    def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
+        """The masks of a case, by argument."""
+        return {}
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        first = inputs[self.sequences[0]]
+        if not self.unbatched:
+            return [self.encode(inputs, self.masks_for(inputs))]
+        return [self.encode(row, self.masks_for(row)) for row in (_row(inputs, b) for b in range(len(first)))]
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        parts = []
+        for raw in answers:
+            item = at(raw, self.pick)
+            if not isinstance(item, wire.Array) or item.values.dtype.kind != "f":
+                raise WrongResult(f"it returned {kind_of(raw)}; expected the output, as it returned before")
+            parts.append(item.values)
+        if len({part.shape for part in parts}) != 1:
+            raise WrongResult("its output has another shape for another row of the batch")
+        results: Results = {"output": self.from_own(parts)}
+        if self.weights_pick is not None:
+            items = [at(raw, self.weights_pick) for raw in answers]
+            if all(isinstance(item, wire.Array) for item in items):
+                values = [item.values for item in items]
+                same = len({v.shape for v in values}) == 1
+                if same:
+                    results["weights"] = np.stack(values) if self.unbatched else values[0]
+        return results
+
+    def lengths(self, allowed: np.ndarray) -> wire.Array:
+        """(B,) the number of real rows, where the mask (B, T, S) says that and no more."""
+        real = allowed[:, 0].sum(axis=1)
+        if not (allowed == (np.arange(allowed.shape[2]) < real[:, None, None])).all():
+            raise OutOfDomain("lengths cannot say this")
+        return self.array(real.astype(np.int64))
+
+    # weights
+
+    def apart(self, variant: str) -> LayerSubject:
+        """The same layer as an object of its own, whose parameters may be overwritten."""
+        other = type(self)(self.session, self.binding)
+        other.__dict__.update({**self.__dict__, "remembered": {}, "variant": variant, "matches": {}})
+        return other
+
+    def object_for(self, case: Mapping[str, Any]) -> Built:
+        return self.built(case, self.double)
+
+    def weights_of(self, built: Built) -> list[dict[str, Any]]:
+        """An object's weights: what is registered or trainable; for others than modules, every array.
+
+        To be asked for an object that was not called yet: calls may leave arrays behind.
+        """
+        items = self.session.parameters(built)
+        if self.binding.entry["module_class"]:
+            return [item for item in items if item["kind"] == "parameter" or item["trainable"]]
+        return [item for item in items if item["value"].values.ndim]
+
+
+def _row(inputs: Inputs, b: int) -> Inputs:
+    """One batch row of a case."""
+    given = {
+        name: value[b : b + 1] if isinstance(value, np.ndarray) and value.ndim >= 2 else value
+        for name, value in inputs.items()
+    }
+    return Inputs(inputs.case, given)
+
+
+class MultiheadSubject(LayerSubject):
+    """Attention with several heads over queries, keys and values; over one sequence; or over state and memory.
+
+    The claims on PyTorch's masks pass ``attn_mask`` and ``key_padding_mask`` as they are; all others pass
+    ``allowed``, (B, T, S) with True = allowed, in whatever form the layer takes.
+    """
+
+    sequences = ("query", "key", "value")
+
+    def __init__(self, session: Session, binding: Binding) -> None:
+        super().__init__(session, binding)
+        self.causal = self.role.id == "causal_self_attention"
+        names = binding.arguments
+        if binding.role.id == "cross_attention":
+            self.sequences = ("query", "key")
+            self.form = "cross"
+        elif "key" not in names:
+            self.form = "self"
+        elif "value" not in names:
+            self.sequences = ("query", "key")
+            self.form = "cross"
+        else:
+            self.form = "qkv"
+        self.mask_argument = next((n for n in ("mask", "attn_mask", "key_padding_mask") if n in names), "")
+        if self.form == "self":
+            self.limits["form"] = ("self",)
+
+    def has(self, need: str) -> bool:
+        if need == "two sequences":
+            return self.form != "self"
+        if need == "returned weights":
+            return self.weights_pick is not None
+        if need == "mask":
+            return bool(self.mask_argument in self.given)
+        if need == "memory padding":
+            return self.mask_argument in self.given or "memory_lengths" in self.binding.arguments
+        if need == "pytorch masks":
+            return {"attn_mask", "key_padding_mask"} <= self.binding.arguments.keys()
+        return super().has(need)
+
+    def _squares(self) -> tuple[bool, ...]:
+        return (True,) if self.form == "self" else (False, True)
+
+    def default(self, inputs: Inputs) -> Inputs:
+        """One sequence takes the place of all three where the layer has but one."""
+        if self.form == "self" and "query" in inputs:
+            if inputs.case.get("S", inputs.case["T"]) != inputs.case["T"]:
+                return inputs.replaced(key=inputs["query"], value=inputs["query"], mismatch=True)
+            return inputs.replaced(key=inputs["query"], value=inputs["query"])
+        if self.form == "cross" and "key" in inputs:
+            return inputs.replaced(value=inputs["key"])
+        return inputs
+
+    def probe_inputs(self, square: bool = False) -> Inputs:
+        return self.default(super().probe_inputs(square or self.form == "self"))
+
+    def polarity_of(self, name: str) -> str:
+        if name in ("attn_mask", "key_padding_mask") and self.has("pytorch masks"):
+            return "block"
+        return self.convention("polarity") or "allow"
+
+    def probe(self) -> None:
+        super().probe()
+        if self.problem:
+            return
+        inputs = self.probe_inputs(self.form == "self")
+        try:
+            answers = self.send(self.calls_for(inputs))
+        except (CallFailed, OutOfDomain):
+            return
+        B, h, T, S = 3, 2, 4, inputs["key"].shape[1]
+        lead = () if self.unbatched else (B,)
+        for path, item in leaves(answers[0]):
+            if path == self.pick:
+                continue
+            for shape, averaged in (((*lead, h, T, S), False), ((*lead, T, S), True)):
+                if item.values.shape == shape and self.weights_pick is None:
+                    self.weights_pick, self.averaged = path, averaged
+        self._describe()
+
+    def _probe_masks(self, square: bool) -> None:
+        if not self.mask_argument or self.has("pytorch masks"):
+            return
+        T, S = 4, 4 if square or self.form == "self" else 5
+        rows = np.ones((3, T, S), dtype=bool)
+        rows[:, :, -1] = False
+        rows[0, :, -2] = False
+        mixed = rows.copy()
+        mixed[:, 0, 0], mixed[1, 0, 0] = False, True
+        patterns = [np.broadcast_to(np.tri(T, S, dtype=bool), (3, T, S)).copy(), rows, mixed]
+
+        def sees(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
+            """Change the last key; no query sees it but (under the triangle) the last."""
+            if self.form == "self":
+                query = inputs["query"].copy()
+                query[:, -1] += 1.5
+                changed = inputs.replaced(query=query, key=query, value=query)
+            else:
+                key, value = inputs["key"].copy(), inputs["value"].copy()
+                key[:, -1] += 1.5
+                value[:, -1] -= 2.5
+                changed = inputs.replaced(key=key, value=value if self.form == "qkv" else key)
+            where = ~allowed[:, :, -1]
+            if self.form == "self":
+                where[:, -1] = False
+            return changed, np.broadcast_to(where[:, :, None], (3, T, 10))
+
+        self.try_masks(self.mask_argument, square, patterns, sees)
+
+    def extra(self, inputs: Inputs) -> Mapping[str, Any]:
         return {
             name: inputs[name]
             for name in ("need_weights", "average_attn_weights", "is_causal")
             if name in inputs and name in self.binding.arguments
         }
 
-    def encode(self, inputs: Inputs, **options: Any) -> Call:
-        given: dict[str, Any] = {n: self.array(turn(self, inputs[n])) for n in ("query", "key", "value")}
-        for name in ("attn_mask", "key_padding_mask"):
-            if inputs.get(name) is not None:
-                given[name] = self.array(inputs[name])
-        given.update(self.options(inputs))
-        return self.make_call(inputs.case, given, self.double, **options)
+    def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
+        if inputs.get("mismatch"):
+            raise OutOfDomain("it takes one sequence, so T = S")
+        masks = {
+            name: self.array(inputs[name])
+            for name in ("attn_mask", "key_padding_mask")
+            if inputs.get(name) is not None
+        }
+        allowed = inputs.get("allowed")
+        if allowed is not None:
+            if self.has("pytorch masks"):
+                masks["attn_mask"] = self.array(~np.repeat(allowed, inputs.case["h"], axis=0))
+            elif "memory_lengths" in self.binding.arguments:
+                masks["memory_lengths"] = self.lengths(allowed)
+            elif self.mask_argument in self.given:
+                values = self.given[self.mask_argument].encode(allowed, inputs.case["h"])
+                masks[self.mask_argument] = self.array(values[0] if self._per_row(values) else values)
+            else:
+                raise OutOfDomain("it takes no mask")
+        return masks
 
-    def calls_for(self, inputs: Inputs) -> list[Call]:
-        return [self.encode(inputs)]
+    def _per_row(self, values: np.ndarray) -> bool:
+        return self.unbatched and values.ndim == 3
 
-    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
-        raw = answers[0]
-        items = [item for _, item in leaves(raw)]
-        if not items:
-            raise WrongResult(
-                f"it returned {kind_of(raw)}; expected the output, and weights where they are asked for"
+    def encode(self, inputs: Inputs, masks: Mapping[str, wire.Array], **options: Any) -> Call:
+        if self.form == "cross" and "value" in self.binding.arguments:
+            given = {n: self.array(self.to_own(inputs[n])) for n in ("query", "key", "value")}
+            return self.make_call(
+                inputs.case, {**given, **masks, **self.extra(inputs)}, self.double, **options
             )
-        results: Results = {"output": turn(self, items[0].values)}
-        if len(items) > 1:
-            results["weights"] = items[1].values
-        return results
+        return super().encode(inputs, masks, **options)
 
     def with_identity(self, case: Case) -> MultiheadSubject | None:
         """The same layer, built anew, with every projection the identity.
 
         None where the parameters are not known by PyTorch's names.
         """
-        other = MultiheadSubject(self.session, self.binding)
-        other.__dict__.update({**self.__dict__, "remembered": {}, "variant": "identity"})
-        built = other.built(case, self.double)
+        other = self.apart("identity")
+        assert isinstance(other, MultiheadSubject)
+        built = other.object_for(case)
         width = case["h"] * case["d"]
         found = {}
         for item in self.session.parameters(built):
@@ -86,77 +485,128 @@ class MultiheadSubject(Subject):
         return other
 
 
-class BlockSubject(Subject):
-    """A decoder block: ``x`` (B, T, d) and ``memory`` (B, S, d) in, the same shape as ``x`` out."""
+class BlockSubject(LayerSubject):
+    """A block: ``x`` (B, T, d), and ``memory`` (B, S, d) where it has one; the shape of ``x`` comes out.
 
-    FORMS = ("(T, T)", "(1, T, T)", "(B, T, T)", "(1, 1, T, T)", "(B, 1, T, T)")
-    KINDS = ("boolean", "additive", "0 and 1")
+    Canonical masks: ``hide`` (B, T) and ``hide_memory`` (B, S) are True at padding.  The causal triangle is
+    always given where the block takes a mask for it.
+    """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.mask_kind, self.mask_form = "boolean", "(T, T)"
-        self.pick: tuple[str | int, ...] = ()
-
-    @property
-    def double(self) -> bool:
-        return bool(self.binding.entry["module_class"])
-
-    def probe(self) -> None:
-        case = Case({"B": 2, "h": 2, "d": 4, "T": 3, "S": 3, "seed": 5})
-        rng = case.rng
-        inputs = Inputs(
-            case,
-            {"x": normal(rng, (2, 3, 8)), "memory": normal(rng, (2, 3, 8)), "mask": np.tri(3, dtype=bool)},
+    def __init__(self, session: Session, binding: Binding) -> None:
+        super().__init__(session, binding)
+        self.sequences = ("x", "memory") if "memory" in binding.arguments else ("x",)
+        self.triangle = self.role.id != "encoder_block"
+        self.causal = self.triangle and (
+            "causal_mask" in binding.arguments or self.convention("causal") != "unknown"
         )
-        problems: list[str] = []
-        for kind in self.KINDS:
-            for form in self.FORMS if "causal_mask" in self.binding.arguments else ("",):
-                self.mask_kind, self.mask_form = kind, form
-                try:
-                    raw = self.send([self._encode(inputs)])[0]
-                except CallFailed as error:
-                    problems.append(str(error))
-                    continue
-                places = [path for path, item in leaves(raw) if turn(self, item.values).shape == (2, 3, 8)]
-                if not places:
-                    problems.append(f"it returned {kind_of(raw)} for a target of shape (2, 3, 8)")
-                    continue
-                self.pick = places[0]
-                if form:
-                    self.probed("mask_kind", kind)
-                    self.probed("mask_shape", form)
-                return
-        self.mask_kind, self.mask_form = "boolean", "(T, T)"
 
-    def _encode(self, inputs: Inputs) -> Call:
-        given: dict[str, Any] = {name: self.array(turn(self, inputs[name])) for name in ("x", "memory")}
-        if "causal_mask" in self.binding.arguments and self.mask_form:
-            given["causal_mask"] = self._mask(inputs)
-        return self.make_call(inputs.case, given, self.double)
+    def has(self, need: str) -> bool:
+        if need == "causal":
+            return self.causal
+        if need == "memory padding":
+            known = {"memory_mask", "memory_key_padding_mask"}
+            return bool(self.given.keys() & known) or "memory_lengths" in self.binding.arguments
+        if need == "target padding":
+            return "tgt_key_padding_mask" in self.given or self._own_takes_rows()
+        return super().has(need)
 
-    def _mask(self, inputs: Inputs) -> wire.Array:
-        T, B = inputs["x"].shape[1], len(inputs["x"])
-        allowed = np.tri(T, dtype=bool)
-        marked = allowed if self.convention("polarity") == "allow" else ~allowed
-        if self.mask_kind == "additive":
-            marked = np.where(allowed, 0.0, -np.inf)
-        elif self.mask_kind == "0 and 1":
-            marked = marked.astype(np.float64)
-        axes = {
-            "(T, T)": (),
-            "(1, T, T)": (1,),
-            "(B, T, T)": (B,),
-            "(1, 1, T, T)": (1, 1),
-            "(B, 1, T, T)": (B, 1),
-        }
-        return self.array(np.broadcast_to(marked, (*axes[self.mask_form], T, T)).copy())
+    def _own_takes_rows(self) -> bool:
+        mask = self.given.get("causal_mask")
+        return mask is not None and any(form.startswith("(B") or form == "(T, S, B)" for form in mask.forms)
 
-    def calls_for(self, inputs: Inputs) -> list[Call]:
-        return [self._encode(inputs)]
+    def polarity_of(self, name: str) -> str:
+        if name == "causal_mask":
+            return self.convention("polarity")
+        which = "target_polarity" if name.startswith("tgt") else "memory_polarity"
+        return self.convention(which) or self.convention("polarity")
 
-    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
-        raw = answers[0]
-        item = at(raw, self.pick)
-        if not isinstance(item, wire.Array):
-            raise WrongResult(f"it returned {kind_of(raw)}; expected the block's output")
-        return {"output": turn(self, item.values)}
+    def _probe_masks(self, square: bool) -> None:
+        T, S = 4, 4 if square else 5
+        tri = np.broadcast_to(np.tri(T, dtype=bool), (3, T, T)).copy()
+        padded = tri.copy()
+        padded[0, :, 0] = False
+        padded[0, 0, 0] = True
+
+        def future(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
+            x = inputs["x"].copy()
+            x[:, -1] += 1.5 * np.arange(10)
+            rows = np.zeros((3, T, 10), dtype=bool)
+            rows[:, :-1] = True
+            return inputs.replaced(x=x), rows
+
+        if self.triangle:
+            self.try_masks("causal_mask", square, [tri, padded], future)
+        hidden = np.ones((3, T, T), dtype=bool)
+        hidden[0, :, -1] = False
+        hidden[1, :, -2:] = False
+        self.try_masks("tgt_key_padding_mask", square, [hidden], self._tail)
+        if not self.triangle:
+            self.try_masks("causal_mask", square, [hidden], self._tail)
+        if "memory" in self.sequences:
+            rows = np.ones((3, T, S), dtype=bool)
+            rows[:, :, -1] = False
+            rows[0, :, -2] = False
+            alike = np.ones((3, T, S), dtype=bool)
+            alike[:, :, -1] = False
+
+            def tail(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
+                memory = inputs["memory"].copy()
+                memory[:, -1] += 1.5 * np.arange(10)
+                return inputs.replaced(memory=memory), np.ones((3, T, 10), dtype=bool)
+
+            for name in ("memory_mask", "memory_key_padding_mask"):
+                self.try_masks(name, square, [rows, alike], tail)
+
+    @staticmethod
+    def _tail(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
+        x = inputs["x"].copy()
+        x[0, -1] += 1.5 * np.arange(10)
+        rows = np.zeros(x.shape, dtype=bool)
+        rows[0, :-1] = True
+        return inputs.replaced(x=x), rows
+
+    def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
+        B, T = inputs["x"].shape[:2]
+        h = inputs.case.get("h", 1)
+        masks: dict[str, np.ndarray] = {}
+        hide = inputs.get("hide")
+        allowed = np.broadcast_to(
+            np.tri(T, dtype=bool) if self.triangle else np.ones((T, T), bool), (B, T, T)
+        )
+        if hide is not None:
+            rows = np.broadcast_to(~hide[:, None, :], (B, T, T))
+            if "tgt_key_padding_mask" in self.given:
+                masks["tgt_key_padding_mask"] = self.given["tgt_key_padding_mask"].encode(rows, h)
+            elif "causal_mask" in self.given:
+                allowed = allowed & rows
+            else:
+                raise OutOfDomain("it takes no mask for padding in the target")
+        if "causal_mask" in self.given and (self.triangle or hide is not None):
+            masks["causal_mask"] = self.given["causal_mask"].encode(allowed, h)
+        hidden = inputs.get("hide_memory")
+        if hidden is not None:
+            S = inputs["memory"].shape[1]
+            rows = np.broadcast_to(~hidden[:, None, :], (B, T, S))
+            for name in ("memory_key_padding_mask", "memory_mask"):
+                if name in self.given:
+                    masks[name] = self.given[name].encode(rows, h)
+                    break
+            else:
+                if "memory_lengths" not in self.binding.arguments:
+                    raise OutOfDomain("it takes no mask for padding in the memory")
+                told = {"memory_lengths": self.lengths(rows)}
+                return {**{name: self.array(values) for name, values in masks.items()}, **told}
+        return {name: self.array(values) for name, values in masks.items()}
+
+
+class RowSubject(LayerSubject):
+    """A layer that maps every position by itself: feed-forward and LayerNorm; ``x`` (B, T, d) in and out."""
+
+
+class NormSubject(RowSubject):
+    """LayerNorm, as a layer or as a function of the gain and the bias."""
+
+    def extra(self, inputs: Inputs) -> Mapping[str, Any]:
+        width = inputs["x"].shape[-1]
+        given = {"gamma": np.ones(width), "beta": np.zeros(width)}
+        return {n: self.array(v) for n, v in given.items() if n in self.binding.arguments}

@@ -8,23 +8,51 @@ from difflib import get_close_matches
 from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
 from .binding import Binding, bind, near_misses
+from .caching import CachedAttentionSubject
 from .errors import CallFailed, TargetError
-from .layers import BlockSubject, MultiheadSubject
+from .generation import GenerationSubject
+from .language import LanguageSubject
+from .layers import BlockSubject, MultiheadSubject, NormSubject, RowSubject
 from .masks import MaskSubject, PaddingMaskSubject
+from .models import ClonesSubject, EncoderDecoderSubject, ModelSubject
 from .positions import PositionSubject
+from .sampling import DistributionSubject, GreedySubject, TokenSubject
 from .session import Session, describe_error
 from .subject import Subject
+from .teaching import ShiftSubject
+from .teaching_loss import LossSubject
+from .teaching_sampling import ScheduledSubject
+from .teaching_step import TrainingStepSubject
 
 # Roles whose conventions need translating; any other role is called as its spec says.
 SUBJECTS: dict[str, type[Subject]] = {
+    "shift_right": ShiftSubject,
+    "teacher_forcing_loss": LossSubject,
+    "training_step": TrainingStepSubject,
+    "scheduled_sampling": ScheduledSubject,
+    "generate": GenerationSubject,
     "causal_mask": MaskSubject,
     "prefix_lm_mask": MaskSubject,
     "padding_mask": PaddingMaskSubject,
     "attention": AttentionSubject,
     "causal_attention": AttentionSubject,
     "positional_encoding": PositionSubject,
+    "decoder_stack": ModelSubject,
+    "language_model": LanguageSubject,
+    "cached_attention": CachedAttentionSubject,
+    "encoder_decoder": EncoderDecoderSubject,
+    "clones": ClonesSubject,
     "multihead_attention": MultiheadSubject,
+    "causal_self_attention": MultiheadSubject,
+    "cross_attention": MultiheadSubject,
+    "feed_forward": RowSubject,
+    "layer_norm": NormSubject,
     "decoder_block": BlockSubject,
+    "encoder_block": BlockSubject,
+    "decoder_only_block": BlockSubject,
+    "next_token_distribution": DistributionSubject,
+    "sample_token": TokenSubject,
+    "greedy_token": GreedySubject,
 }
 
 

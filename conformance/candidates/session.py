@@ -27,15 +27,22 @@ class Built:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
     variant: str = ""  # keeps an object whose parameters were overwritten apart from the others
+    called: bool = False  # the object is what a function returns for the arguments
 
     @property
     def key(self) -> str:
-        return repr((self.path, self.args, sorted(self.kwargs.items()), self.double, self.variant))
+        return repr(
+            (self.path, self.args, sorted(self.kwargs.items()), self.double, self.variant, self.called)
+        )
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an object, by keyword except for what the candidate takes by position only."""
+    """One call of an object, by keyword except for what the candidate takes by position only.
+
+    An argument may be a :class:`wire.Earlier` (what an earlier call of the frame returned) or a
+    :class:`Built` (another object of the candidate): neither crosses to the checker.
+    """
 
     built: Built
     method: str = ""
@@ -43,6 +50,9 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     train: bool = False
     return_inputs: bool = False
+    follows: bool = False  # it continues the call before it and means nothing without
+    grad: bool = False  # with gradients recorded; a stand-in's numbers then ask for them
+    seed: int | None = None  # seeds the global generators first, so that draws can be told again
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,7 @@ class Session:
                 "args": [wire.encode(a, buffers) for a in built.args],
                 "kwargs": {k: wire.encode(v, buffers) for k, v in built.kwargs.items()},
                 "double": built.double,
+                "called": built.called,
             }
             answer, _ = self._request(header, buffers, self._call_seconds)
             _raise(answer)
@@ -129,10 +140,17 @@ class Session:
                 handle = self._handles[built.key] = int(answer["handle"])
         return handle
 
+    def holds(self, built: Built) -> bool:
+        """Whether the present worker has the object already, with whatever was loaded into it."""
+        return self._generation == self._transport.generation and built.key in self._handles
+
     def calls(self, calls: Sequence[Call], responder: Responder | None = None) -> list[Any]:
         """Several calls in one frame; each result is a decoded value or a CallFailed (not raised)."""
         try:
             handles = [self.build(call.built) for call in calls]
+            for call in calls:  # objects among the arguments
+                for value in (*call.args, *call.kwargs.values()):
+                    self._placed(value)
         except CallFailed as error:
             self.log += [Logged(call, error=error) for call in calls]
             return [error for _ in calls]
@@ -182,11 +200,35 @@ class Session:
                 return None
             return [wire.decode(item, body) for item in answer["gradients"]]
 
-    def parameters(self, built: Built) -> list[dict[str, Any]]:
-        """Every floating-point array of an object: name, ``value`` (Array), ``trainable``, ``alias``."""
-        answer, body = self._request(
-            {"op": "parameters", "handle": self.build(built)}, [], self._call_seconds
-        )
+    def sensitivities(
+        self, call: Call, pick: Sequence[str | int], names: Sequence[str], cotangents: wire.Array
+    ) -> list[Any]:
+        """d⟨result, cotangent⟩/dp for each named parameter p: arrays (K, *shape), K cotangents.
+
+        Raises:
+            CallFailed: the call raised, or its result has another shape than the cotangents.
+        """
+        buffers: list[bytes] = []
+        header = {
+            "op": "sensitivities",
+            "call": self._encode_call(call, self.build(call.built), buffers),
+            "pick": list(pick),
+            "names": list(names),
+            "cotangents": wire.encode(cotangents, buffers),
+        }
+        answer, body = self._request(header, buffers, 60.0)
+        _raise(answer)
+        with _well_formed():
+            return [wire.decode(item, body).values for item in answer["gradients"]]
+
+    def parameters(self, built: Built, *, repeated: bool = False) -> list[dict[str, Any]]:
+        """Every floating-point array of an object: name, ``value`` (Array), ``trainable``, ``alias``, ``kind``.
+
+        ``kind`` is ``parameter``, ``buffer`` (registered as one), or ``plain`` (in an attribute, list or dict).
+        With ``repeated`` a part that stands in several places is listed in each of them.
+        """
+        header = {"op": "parameters", "handle": self.build(built), "repeated": repeated}
+        answer, body = self._request(header, [], self._call_seconds)
         _raise(answer)
         with _well_formed():
             return [{**item, "value": wire.decode(item["value"], body)} for item in answer["parameters"]]
@@ -199,6 +241,25 @@ class Session:
             {"op": "load", "handle": self.build(built), "values": encoded}, buffers, 60.0
         )
         _raise(answer)
+
+    def state(self, built: Built, into: Built | None = None) -> list[str] | None:
+        """The names that an object saves (its ``state_dict``), None where it saves nothing.
+
+        With ``into`` what is saved is loaded into that other object, strictly.
+        """
+        header: dict[str, Any] = {"op": "state", "handle": self.build(built)}
+        if into is not None:
+            header["into"] = self.build(into)
+        answer, _ = self._request(header, [], self._call_seconds)
+        _raise(answer)
+        with _well_formed():
+            names = answer["names"]
+            return None if names is None else [str(name) for name in names]
+
+    @property
+    def generation(self) -> int:
+        """Which worker it is; another one has built its objects anew."""
+        return self._transport.generation
 
     def close(self) -> None:
         self._transport.close()
@@ -215,11 +276,16 @@ class Session:
         return {
             "handle": handle,
             "method": call.method,
-            "args": [wire.encode(a, buffers) for a in call.args],
-            "kwargs": {k: wire.encode(v, buffers) for k, v in call.kwargs.items()},
+            "args": [wire.encode(self._placed(a), buffers) for a in call.args],
+            "kwargs": {k: wire.encode(self._placed(v), buffers) for k, v in call.kwargs.items()},
             "train": call.train,
             "return_inputs": call.return_inputs,
+            "grad": call.grad,
+            "seed": call.seed,
         }
+
+    def _placed(self, value: Any) -> Any:
+        return wire.Handle(self.build(value)) if isinstance(value, Built) else value
 
     def _result(self, item: Mapping[str, Any], body: bytes) -> Any:
         try:

@@ -31,6 +31,8 @@ class WrongResult(CallFailed):
 class Subject:
     """The base: builds, calls and remembers.  Subclasses know the conventions of their role."""
 
+    costly = False  # a case takes so many calls that no smaller failing one is looked for
+
     def __init__(self, session: Session, binding: Binding) -> None:
         self.session = session
         self.binding = binding
@@ -42,6 +44,7 @@ class Subject:
         self.problem = binding.problem
         self.precision = ""  # "float32" where float64 inputs are computed in float32
         self.variant = ""
+        self.preparation: tuple[str, ...] = ()  # lines of a snippet that prepare ``layer``: new weights
         self.dropout = 0.0  # what a constructor's dropout is given; modules are in eval mode all the same
         self.remembered: dict[tuple[Any, ...], Results | CallFailed] = {}
         self.last_calls: tuple[Call, ...] = ()
@@ -55,6 +58,8 @@ class Subject:
         """Whether the candidate offers what a claim needs (``mask``, ``gradient``, ``argument x`` …)."""
         if need.startswith("argument "):
             return need.removeprefix("argument ") in self.binding.arguments
+        if need.startswith("parameter "):
+            return need.removeprefix("parameter ") in self.binding.constructor
         if need.startswith("flag "):
             return need.removeprefix("flag ") in self.binding.arguments
         return {
@@ -160,6 +165,10 @@ class Subject:
             problem=self.problem,
             ignored=() if self.problem else self.binding.ignored,
         )
+
+    def prelude(self, call: Call) -> list[str]:
+        """Lines that a snippet needs before the call: what stands for objects that do not cross."""
+        return []
 
     def with_convention(self, name: str, value: str) -> Subject:
         """The same object under another convention, to see whether it would fit."""

@@ -17,7 +17,7 @@ import math
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,11 +59,54 @@ DEFAULT = Opaque("triu: the parameter's own default")  # stands where a position
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What an earlier call of the same frame returned, or was given: it never leaves the candidate's side.
+
+    ``back`` counts calls backwards, ``path`` leads into the value; ``argument`` names a keyword argument of
+    that call, and is empty for its result.
+    """
+
+    back: int
+    path: tuple[str | int, ...] = ()
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An object that was built on the candidate's side, as an argument."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Remote:
-    """A stand-in: an object on the candidate's side whose methods come back to the checker."""
+    """A stand-in: an object on the candidate's side whose methods come back to the checker.
+
+    ``attributes`` are plain values that can be read from it, without asking the checker.
+    """
 
     name: str
     methods: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name  # as a snippet calls it
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A small layer with weights, made on the candidate's side, to be passed to what takes a module."""
+
+    size: int
+    container: str = "torch"
+
+
+@dataclass(frozen=True)
+class Random:
+    """A generator of random numbers, made on the candidate's side: of ``torch``, ``numpy``, or Python's own."""
+
+    seed: int
+    container: str = "numpy"
 
 
 def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
@@ -80,8 +123,19 @@ def encode(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
         return {"$": "opaque", "type": value.type}
     if isinstance(value, Array):
         return _encode_array(value.values, value.dtype, value.container, buffers)
+    if isinstance(value, Earlier):
+        return {"$": "earlier", "back": value.back, "path": list(value.path), "argument": value.argument}
+    if isinstance(value, Handle):
+        return {"$": "handle", "number": value.number}
     if isinstance(value, Remote):
-        return {"$": "remote", "name": value.name, "methods": list(value.methods)}
+        remote = {"$": "remote", "name": value.name, "methods": list(value.methods)}
+        if value.attributes:
+            remote["attributes"] = encode(value.attributes, buffers, depth + 1)
+        return remote
+    if isinstance(value, Layer):
+        return {"$": "layer", "size": value.size, "container": value.container}
+    if isinstance(value, Random):
+        return {"$": "random", "seed": value.seed, "container": value.container}
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _encode_tensor(value, torch, buffers)
@@ -177,8 +231,20 @@ def _decode(value: Any, body: bytes | memoryview, depth: int) -> Any:
         return float(value["value"])
     if tag == "opaque":
         return Opaque(str(value.get("type"))[:200])
+    if tag == "earlier":
+        path = tuple(step if isinstance(step, int) else str(step) for step in value["path"])
+        return Earlier(int(value["back"]), path, str(value["argument"]))
+    if tag == "handle":
+        return Handle(int(value["number"]))
     if tag == "remote":
-        return Remote(str(value["name"]), tuple(map(str, value["methods"])))
+        attributes = _decode(value["attributes"], body, depth + 1) if "attributes" in value else {}
+        if not isinstance(attributes, dict):
+            raise WireError("the attributes of a stand-in are no mapping")
+        return Remote(str(value["name"]), tuple(map(str, value["methods"])), attributes)
+    if tag == "layer":
+        return Layer(int(value["size"]), str(value["container"]))
+    if tag == "random":
+        return Random(int(value["seed"]), str(value["container"]))
     raise WireError(f"unknown tag {tag!r}")
 
 

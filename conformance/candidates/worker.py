@@ -2,7 +2,7 @@
 
 Run as ``python -m triu.conformance.candidates.worker FD`` it serves a socket until that closes.  In the
 same process :class:`Worker` is used directly, over the same encoder.  Operations: ``open``, ``build``,
-``calls``, ``vjp``, ``parameters``, ``load``; a Remote argument calls back (``callback`` frames).
+``calls``, ``vjp``, ``parameters``, ``load``, ``state``; a Remote argument calls back (``callback`` frames).
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import contextlib
 import inspect
 import linecache
+import random
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import discover, wire
+
+MAX_YIELDED = 10_000
+MAX_ARRAYS = 20_000  # of one object; more are not listed
 
 Ask = Callable[[dict[str, Any], list[bytes]], tuple[dict[str, Any], bytes]]
 
@@ -33,6 +38,12 @@ class Worker:
         self._live: dict[str, Any] = {}
         self._roots: tuple[str, ...] = ()
         self._device = ""
+        self._frame: list[tuple[Any, list[Any], dict[str, Any]] | None] = []  # what its calls came to
+
+    @property
+    def device(self) -> str:
+        """The torch device that was asked for."""
+        return self._device or "cpu"
 
     def provide(self, name: str, value: Any) -> None:
         """In the same process: make a live object known under a name of its own."""
@@ -85,13 +96,14 @@ class Worker:
 
     def _do_build(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._object(header["path"])
-        if isinstance(value, type):
-            torch = sys.modules.get("torch")
-            np.random.seed(0)  # a constructor that draws its weights draws the same ones each time
-            if torch is not None:
-                torch.manual_seed(0)
+        torch = sys.modules.get("torch")
+        random.seed(0)
+        np.random.seed(0)  # weights that a constructor draws, and tokens, are the same each time
+        if torch is not None:
+            torch.manual_seed(0)
+        if isinstance(value, type) or header.get("called"):
             arguments = self._positional(value, [wire.decode(a, body) for a in header.get("args", ())])
-            named = {k: wire.decode(v, body) for k, v in header.get("kwargs", {}).items()}
+            named = {k: self._materialise(wire.decode(v, body)) for k, v in header.get("kwargs", {}).items()}
             value = value(*arguments, **named)
         if hasattr(value, "eval") and hasattr(value, "parameters"):
             value.eval()
@@ -104,11 +116,14 @@ class Worker:
 
     def _do_calls(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         answers = []
-        for call in header["calls"]:
+        self._frame = []
+        for number, call in enumerate(header["calls"]):
             try:
                 answers.append(self._call(call, body, buffers))
             except (Exception, SystemExit) as error:
                 answers.append({"error": self._report(error)})
+            self._frame += [None] * (number + 1 - len(self._frame))
+        self._frame = []
         return {"answers": answers}
 
     def _do_vjp(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
@@ -142,7 +157,7 @@ class Worker:
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         found, places = [], {}
-        for name, _owner, _key, tensor in _parameters_of(value):
+        for name, _owner, _key, tensor in _parameters_of(value, bool(header.get("repeated"))):
             pointer = (
                 tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
             )
@@ -151,11 +166,34 @@ class Worker:
                 {
                     "name": name,
                     "trainable": bool(getattr(tensor, "requires_grad", False)),
+                    "kind": _kind_of(_owner, _key, tensor),
                     "alias": alias if alias != name else "",
                     "value": wire.encode(tensor, buffers),
                 }
             )
         return {"parameters": found}
+
+    def _do_sensitivities(
+        self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]
+    ) -> dict[str, Any]:
+        """How ⟨result, cotangent⟩ depends on every named parameter, for each of several cotangents.
+
+        By autograd where it connects them, otherwise by central differences, element by element.
+        """
+        function, args, kwargs, value = self._prepare(header["call"], body)
+        known = {name: tensor for name, _, _, tensor in _parameters_of(value)}
+        tensors = [known[name] for name in header["names"]]
+        cotangents = wire.decode(header["cotangents"], body).values  # (K, *result)
+
+        def result() -> Any:
+            found = function(*args, **kwargs)
+            for step in header["pick"]:
+                is_field = isinstance(step, str) and not isinstance(found, Mapping)
+                found = getattr(found, step) if is_field else found[step]
+            return found
+
+        gradients = _by_autograd(tensors, result, cotangents) or _by_differences(tensors, result, cotangents)
+        return {"gradients": [wire.encode(gradient, buffers) for gradient in gradients]}
 
     def _do_load(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
@@ -174,6 +212,16 @@ class Worker:
                 else:
                     tensor[...] = new[name]
         return {}
+
+    def _do_state(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
+        """What an object saves, by name; loaded into another one where that is asked for."""
+        saved = getattr(self._handles[header["handle"]], "state_dict", None)
+        if not callable(saved):
+            return {"names": None}
+        state: Any = saved()
+        if "into" in header:
+            self._handles[header["into"]].load_state_dict(state, strict=True)
+        return {"names": [str(name)[: wire.MAX_TEXT] for name in state]}
 
     # helpers
 
@@ -205,15 +253,20 @@ class Worker:
     def _call(self, call: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         function, args, kwargs, value = self._prepare(call, body)
         torch = sys.modules.get("torch")
+        if call.get("seed") is not None:
+            _seed(int(call["seed"]), torch)
         training = bool(call.get("train"))
         if training and hasattr(value, "train"):
             value.train()
         try:
-            with torch.no_grad() if torch is not None else contextlib.nullcontext():
+            with torch.set_grad_enabled(bool(call.get("grad"))) if torch else contextlib.nullcontext():
                 result = function(*args, **kwargs)
+                if inspect.isgenerator(result):  # it is a list to the checker, as far as it goes
+                    result = list(islice(result, MAX_YIELDED))
         finally:
             if training and hasattr(value, "eval"):
                 value.eval()
+        self._frame.append((result, args, kwargs))
         answer = {"result": wire.encode(result, buffers)}
         if call.get("return_inputs"):
             answer["inputs"] = wire.encode([args, kwargs], buffers)
@@ -231,11 +284,31 @@ class Worker:
             return value.values.tolist() if value.container == "list" else value.values
         if isinstance(value, wire.Remote):
             return StandIn(value, self)
+        if isinstance(value, wire.Layer):
+            return _layer(value)
+        if isinstance(value, wire.Random):
+            return _generator(value)
+        if isinstance(value, wire.Earlier):
+            return self._earlier(value)
+        if isinstance(value, wire.Handle):
+            return self._handles[value.number]
         if isinstance(value, tuple | list):
             return type(value)(self._materialise(item) for item in value)
         if isinstance(value, dict):
             return {name: self._materialise(item) for name, item in value.items()}
         return value
+
+    def _earlier(self, value: wire.Earlier) -> Any:
+        """What an earlier call of this frame returned or was given, itself and not a copy."""
+        known = self._frame[-value.back] if 0 < value.back <= len(self._frame) else None
+        if known is None:
+            raise RuntimeError("the earlier call that this one continues gave no result")
+        result, _, kwargs = known
+        found = kwargs[value.argument] if value.argument else result
+        for step in value.path:
+            is_field = isinstance(step, str) and not isinstance(found, Mapping)
+            found = getattr(found, str(step)) if is_field else found[step]
+        return found
 
     def ask(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call back: what a stand-in's method was given goes to the checker, its answer comes back."""
@@ -253,7 +326,16 @@ class Worker:
         answer, body = self._ask(header, buffers)
         if "error" in answer:
             raise RuntimeError(str(answer["error"]))
-        return self._materialise(wire.decode(answer["value"], body))
+        value = self._materialise(wire.decode(answer["value"], body))
+        torch = sys.modules.get("torch")
+        if (
+            torch
+            and isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+            and torch.is_grad_enabled()
+        ):
+            value.requires_grad_()
+        return value
 
     def _report(self, error: BaseException, importing: str = "") -> dict[str, Any]:
         """An exception as plain data: type, message, and the last line of the candidate's own code."""
@@ -279,32 +361,123 @@ class Worker:
         return {"type": name, "message": message[:600], "importing": importing, **where}
 
 
-class StandIn:
-    """A model that is none: every method goes back to the checker.  Also callable, as ``forward``."""
+class Answer(dict[str, Any]):
+    """Named parts of an answer, to be read as ``answer["logits"]`` or ``answer.logits``."""
 
-    def __init__(self, remote: wire.Remote, worker: Worker) -> None:
-        self._remote, self._worker = remote, worker
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _seed(seed: int, torch: Any) -> None:
+    """Seed the generators that code draws from if it has none of its own."""
+    random.seed(seed)
+    np.random.seed(seed)
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+class StandIn:
+    """A model that is none: every method goes back to the checker.  Also callable, as ``forward``.
+
+    A method is a stand-in too, so that ``model.generator(x)`` and ``model.decoder.eval()`` both work.  What
+    code asks of any model without using it (its mode, its device, its parameters) is answered here.
+    """
+
+    def __init__(self, remote: wire.Remote, worker: Worker, method: str = "forward") -> None:
+        self._remote, self._worker, self._method = remote, worker, method
         self.training = False
 
-    def __getattr__(self, method: str) -> Any:
-        if method.startswith("_") or method not in self._remote.methods:
-            raise AttributeError(
-                f"the stand-in model has no {method!r}; it has {', '.join(self._remote.methods)}"
-            )
-        return lambda *args, **kwargs: self._worker.ask(self._remote.name, method, args, kwargs)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        remote = self._remote
+        if name in remote.methods:
+            part = self.__dict__[name] = StandIn(remote, self._worker, name)
+            return part
+        if name in remote.attributes:
+            value = remote.attributes[name]
+            return Answer(value) if isinstance(value, dict) else value
+        raise AttributeError(f"the stand-in model has no {name!r}; it has {', '.join(remote.methods)}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._worker.ask(self._remote.name, "forward", args, kwargs)
+        answer = self._worker.ask(self._remote.name, self._method, args, kwargs)
+        return Answer(answer) if type(answer) is dict else answer
 
-    def eval(self) -> StandIn:
+    def __deepcopy__(self, memo: Any) -> StandIn:
         return self
 
     def train(self, mode: bool = True) -> StandIn:
+        self.training = bool(mode)
         return self
 
+    def eval(self) -> StandIn:
+        return self.train(False)
 
-def _parameters_of(value: Any) -> list[tuple[str, Any, Any, Any]]:
-    """Trainable and plain arrays of an object wherever they are: registered, in lists, in attributes."""
+    def _itself(self, *args: Any, **kwargs: Any) -> StandIn:
+        return self
+
+    to = cpu = cuda = float = double = half = requires_grad_ = _itself
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """There is no gradient to forget."""
+
+    @property
+    def device(self) -> Any:
+        torch = sys.modules.get("torch")
+        return "cpu" if torch is None else torch.device(self._worker.device)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        """One number, for code that reads a device or a dtype from it."""
+        torch = sys.modules.get("torch")
+        yield np.zeros(1) if torch is None else torch.zeros(1, device=self.device, requires_grad=True)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
+        yield from (("weight", value) for value in self.parameters())
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {}
+
+    def modules(self) -> Iterator[StandIn]:
+        yield self
+
+
+def _generator(wanted: wire.Random) -> Any:
+    """A generator of random numbers of PyTorch, NumPy or Python."""
+    if wanted.container == "torch":
+        import torch
+
+        return torch.Generator().manual_seed(wanted.seed)
+    return np.random.default_rng(wanted.seed) if wanted.container == "numpy" else random.Random(wanted.seed)
+
+
+def _layer(wanted: wire.Layer) -> Any:
+    """A linear layer of PyTorch, or its like in NumPy."""
+    if wanted.container == "torch":
+        import torch
+
+        return torch.nn.Linear(wanted.size, wanted.size)
+    return PlainLayer(wanted.size)
+
+
+class PlainLayer:
+    """x ↦ x Wᵀ + b in NumPy."""
+
+    def __init__(self, size: int) -> None:
+        self.weight = np.random.normal(0.0, size**-0.5, (size, size))
+        self.bias = np.zeros(size)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.weight.T + self.bias
+
+
+def _parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, Any, Any]]:
+    """Trainable and plain arrays of an object wherever they are: registered, in lists, in attributes.
+
+    A part that stands in several places is visited once, or with ``repeated`` in each of them.
+    """
     torch = sys.modules.get("torch")
     found: list[tuple[str, Any, Any, Any]] = []
     seen: set[int] = set()
@@ -315,13 +488,18 @@ def _parameters_of(value: Any) -> list[tuple[str, Any, Any, Any]]:
         return isinstance(item, np.ndarray) and item.dtype.kind == "f"
 
     def visit(item: Any, name: str, owner: Any, key: Any, depth: int) -> None:
-        if depth > 12:
+        if depth > 12 or len(found) > MAX_ARRAYS:
             return
         if is_array(item):
             found.append((name, owner, key, item))
             return
         if id(item) in seen:
             return
+        children(item, name, depth)
+        if repeated:  # it counts as seen only while it is on the way, so that a circle ends
+            seen.discard(id(item))
+
+    def children(item: Any, name: str, depth: int) -> None:
         if isinstance(item, list | tuple):
             seen.add(id(item))
             for index, child in enumerate(item):
@@ -344,6 +522,73 @@ def _parameters_of(value: Any) -> list[tuple[str, Any, Any, Any]]:
                     visit(child, f"{name}.{child_name}" if name else child_name, item, child_name, depth + 1)
 
     visit(value, "", None, None, 0)
+    return found
+
+
+def _kind_of(owner: Any, key: Any, tensor: Any) -> str:
+    """``parameter``, ``buffer`` or ``plain``: how an object holds an array."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.nn.Parameter):
+        return "parameter"
+    return "buffer" if (getattr(owner, "_buffers", None) or {}).get(key) is tensor else "plain"
+
+
+def _by_autograd(
+    tensors: list[Any], result: Callable[[], Any], cotangents: np.ndarray
+) -> list[np.ndarray] | None:
+    """(K, *shape) for each tensor; None where PyTorch cannot tell."""
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(t, torch.Tensor) and t.is_leaf for t in tensors):
+        return None
+    before = [tensor.requires_grad for tensor in tensors]
+    try:
+        for tensor in tensors:
+            tensor.requires_grad_(True)
+        found = result()
+        if not isinstance(found, torch.Tensor) or not found.requires_grad:
+            return None
+        rows = [
+            torch.autograd.grad(
+                (found * torch.from_numpy(cotangent).to(found)).sum(),
+                tensors,
+                retain_graph=True,
+                allow_unused=True,
+            )
+            for cotangent in cotangents
+        ]
+    finally:
+        for tensor, flag in zip(tensors, before, strict=True):
+            tensor.requires_grad_(flag)
+    return [
+        np.stack([(torch.zeros_like(t) if row[n] is None else row[n]).detach().cpu().numpy() for row in rows])
+        for n, t in enumerate(tensors)
+    ]
+
+
+def _by_differences(
+    tensors: list[Any], result: Callable[[], Any], cotangents: np.ndarray
+) -> list[np.ndarray]:
+    """The same by moving one element at a time."""
+    torch = sys.modules.get("torch")
+    count = len(cotangents)
+
+    def moved(tensor: Any, place: tuple[int, ...], value: float) -> np.ndarray:
+        tensor[place] = value
+        return np.asarray(result(), dtype=np.float64).reshape(-1)
+
+    found = []
+    with torch.no_grad() if torch is not None else contextlib.nullcontext():
+        flat = cotangents.reshape(count, -1)
+        for tensor in tensors:
+            shape = tuple(tensor.shape)
+            step = 1e-5 if "64" in str(tensor.dtype) else 1e-2
+            gradient = np.zeros((count, *shape))
+            for place in np.ndindex(*shape):
+                old = float(tensor[place])
+                change = moved(tensor, place, old + step) - moved(tensor, place, old - step)
+                tensor[place] = old
+                gradient[(slice(None), *place)] = flat @ change / (2 * step)
+            found.append(gradient)
     return found
 
 

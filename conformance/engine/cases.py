@@ -21,6 +21,10 @@ class OutOfDomain(TriuError):
     """The candidate does not claim to take such a case; it is skipped and counts for nothing."""
 
 
+class Unseen(TriuError):
+    """The candidate answered, but its answer cannot show whether the claim holds: ``inconclusive``."""
+
+
 class Case(Mapping[str, Any]):
     """One drawn case: its dimensions by name, and ``seed`` for the arrays.  Immutable and hashable."""
 

@@ -11,7 +11,7 @@ from ..candidates.errors import CallFailed
 from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
 from . import draw
-from .cases import Case, Inputs, OutOfDomain, build_inputs
+from .cases import Case, Inputs, OutOfDomain, Unseen, build_inputs
 from .snippet import readable_inputs, snippet
 from .trial import Difference, Trial, Violation
 
@@ -123,7 +123,10 @@ def unsupported(claim: Claim, subject: Subject) -> str:
                 "weights": "it does not return its weights",
                 "torch": "it is not made for torch",
                 "constructor": "it is a function",
-            }.get(need, f"it has no {need.removeprefix('argument ').removeprefix('flag ')}")
+            }.get(
+                need,
+                f"it has no {need.removeprefix('argument ').removeprefix('flag ').removeprefix('parameter ')}",
+            )
     return ""
 
 
@@ -151,6 +154,7 @@ class Run:
         self.margin = 0.0
         self.count = 0
         self.skipped = ""
+        self.unseen = ""
         self._built: dict[Case, Inputs] = {}
         self.choices = self._choices()
 
@@ -195,6 +199,9 @@ class Run:
         evidence = Evidence(self.count, tuple(f.text for f in owed if f.text in seen), missing, waived)
         if broken is not None:
             return self._broken(broken, evidence)
+        if not self.count and self.unseen:
+            failure = Failure(self.unseen, hint=claim.hint)
+            return self._done("inconclusive", evidence, reason=self.unseen, failure=failure)
         if not self.count:
             reason = self.skipped or "no case of the domain lies within what the candidate takes"
             return self._done("unsupported", evidence, reason=reason)
@@ -232,6 +239,9 @@ class Run:
         except OutOfDomain as error:
             self.skipped = str(error)
             return None, False
+        except Unseen as error:
+            self.unseen = str(error)
+            return None, False
         except (Violation, CallFailed) as error:
             return Broken(error, trial), True
         except FormulaError:
@@ -261,13 +271,15 @@ class Run:
             return self._done("errored", evidence, failure=self._failure(broken))
         assert self.choices is not None
         if not self.plain:
-            smallest = draw.smallest(
-                self.choices,
-                self.claim.requires,
-                broken.trial.case,
-                lambda c: self._same_way(c, broken),
-                self.engine.seed,
-            )
+            smallest = broken.trial.case
+            if not self.subject.costly:
+                smallest = draw.smallest(
+                    self.choices,
+                    self.claim.requires,
+                    broken.trial.case,
+                    lambda c: self._same_way(c, broken),
+                    self.engine.seed,
+                )
             again = self._fresh(smallest)
             if again is None:
                 what = f"not deterministic: {_sentence(broken.error)}; the same case passed when it was tried again"
@@ -359,7 +371,9 @@ class Run:
             if convention.kind == "probed" or how == "declared" or current not in convention.values:
                 continue
             for value, meaning in convention.values.items():
-                if value == current or value == "additive":  # a kind of mask is seen, not meant
+                if value == current or (
+                    convention.name == "polarity" and value == "additive"
+                ):  # seen, not meant
                     continue
                 other = self.subject.with_convention(convention.name, value)
                 if not self._would_fit(other, convention, value, cases):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..candidates import wire
-from ..candidates.session import Call
+from ..candidates.session import Built, Call
 from .trial import Trial
 
 MANY = 400
@@ -37,7 +37,12 @@ def snippet(trial: Trial) -> str:
     if not calls:
         return ""
     call = calls[-1]
-    lines = [*_imports(trial, call), *_statements(trial, call)]
+    first = len(calls) - 1
+    while calls[first].follows and first:
+        first -= 1
+    chain = calls[first:]
+    statements = _chained(trial, chain) if len(chain) > 1 else _statements(trial, call)
+    lines = [*_imports(trial, call), *trial.subject.prelude(call), *statements]
     text = "\n".join(lines)
     return text if len(text) < 6000 else ""
 
@@ -74,16 +79,8 @@ def _containers(call: Call) -> set[str]:
 
 
 def _statements(trial: Trial, call: Call) -> list[str]:
-    name = call.built.path.partition(":")[2]
-    target = name
-    lines = []
-    if trial.subject.binding.entry["kind"] == "class":
-        built = _arguments(call.built.args, call.built.kwargs)
-        lines += ["torch.manual_seed(0)"] if trial.subject.framework == "torch" else []
-        lines.append(f"layer = {name}({built})")
-        if trial.subject.binding.entry["module_class"]:
-            lines.append("layer.eval()" if not call.built.double else "layer.eval().double()")
-        target = "layer"
+    lines = _construction(trial, call)
+    target = "layer" if lines else call.built.path.partition(":")[2]
     args = []
     for n, value in enumerate(call.args):
         lines += _assign(f"arg{n}", value)
@@ -98,6 +95,43 @@ def _statements(trial: Trial, call: Call) -> list[str]:
     method = f".{call.method}" if call.method and call.method != "__call__" else ""
     lines.append(f"print({target}{method}({', '.join([*args, *named])}))")
     return lines
+
+
+def _construction(trial: Trial, call: Call) -> list[str]:
+    """The lines that make ``layer``; none for a function."""
+    if trial.subject.binding.entry["kind"] != "class":
+        return []
+    lines = ["torch.manual_seed(0)"] if trial.subject.framework == "torch" else []
+    built = _arguments(call.built.args, call.built.kwargs)
+    lines.append(f"layer = {call.built.path.partition(':')[2]}({built})")
+    if trial.subject.binding.entry["module_class"]:
+        lines.append("layer.eval()" if not call.built.double else "layer.eval().double()")
+    return [*lines, *trial.subject.preparation]
+
+
+def _chained(trial: Trial, calls: tuple[Call, ...]) -> list[str]:
+    """Calls of one object that continue each other: each result has a name, and later calls use it."""
+    built = calls[-1].built
+    lines = [*_construction(trial, calls[-1])]
+    for number, call in enumerate(calls):
+        given = []
+        for key, value in [*((f"arg{n}", a) for n, a in enumerate(call.args)), *call.kwargs.items()]:
+            text = repr(value)
+            if isinstance(value, wire.Array):
+                text = _assign("", value)[0].removeprefix(" = ")
+            elif isinstance(value, wire.Earlier):
+                path = "".join(f"[{step!r}]" for step in value.path)
+                text = f"{value.argument or 'result'}{number - value.back}{path}"
+            elif isinstance(value, Built):
+                text = f"{value.path.partition(':')[2]}({_arguments(value.args, value.kwargs)})"
+            if not isinstance(value, wire.Array | wire.Earlier | bool | int | float | None):
+                lines.append(f"{key}{number} = {text}")  # what is filled in place needs a name
+                text = f"{key}{number}"
+            given.append(text if key.startswith("arg") else f"{key}={text}")
+        name = "layer" if call.built == built else call.built.path.partition(":")[2]
+        method = f".{call.method}" if call.method and call.method != "__call__" else ""
+        lines.append(f"result{number} = {name}{method}({', '.join(given)})")
+    return [*lines, f"print(result{len(calls) - 1})"]
 
 
 def _arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -6,7 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine.trial import Trial
-from . import attention, general, masks, multihead, positions
+from . import (
+    attention,
+    caching,
+    general,
+    generation,
+    language,
+    layers,
+    masks,
+    models,
+    multihead,
+    positions,
+    sampling,
+    teaching,
+)
 
 Property = Callable[..., None]
 
@@ -17,7 +30,20 @@ def _public(module: Any) -> dict[str, Property]:
 
 PROPERTIES: dict[str, Property] = {
     name: check
-    for module in (general, masks, attention, multihead, positions)
+    for module in (
+        general,
+        masks,
+        attention,
+        layers,
+        multihead,
+        positions,
+        models,
+        language,
+        caching,
+        generation,
+        sampling,
+        teaching,
+    )
     for name, check in _public(module).items()
 }
 

@@ -24,6 +24,7 @@ __all__ = [
     "output_shape",
     "prefix_consistent",
     "reaches",
+    "reaches_everywhere",
     "repeatable",
     "shape",
     "unaffected_by_future",
@@ -143,14 +144,16 @@ def example(
     trial.same(observed[:rows], printed[:rows], what, unit * 0.5 + 2e-5)
 
 
-def sources(role: str) -> tuple[str, ...]:
+def sources(trial: Trial) -> tuple[str, ...]:
     """Which inputs carry the content of a position."""
-    return ("x",) if role == "decoder_block" else ("key", "value")
+    if "x" in trial.inputs:
+        return ("x",)
+    return ("query",) if trial.subject.role.id == "causal_self_attention" else ("key", "value")
 
 
 def unaffected_by_future(trial: Trial) -> None:
     """Changing what stands at j and later leaves outputs before j as they were."""
-    names = sources(trial.subject.role.id)
+    names = sources(trial)
     before = trial.call()["output"]
     length = trial.inputs[names[0]].shape[1]
     rng = trial.case.rng
@@ -179,11 +182,10 @@ def unaffected_by_future(trial: Trial) -> None:
 
 def reaches(trial: Trial) -> None:
     """For every allowed pair (i, j) a change at j changes the output at i."""
-    role = trial.subject.role.id
-    if role == "decoder_block":
-        _block_reaches(trial)
+    if sources(trial) != ("key", "value"):
+        _layer_reaches(trial)
         return
-    mask = effective_mask(role, trial.inputs)
+    mask = effective_mask(trial.subject.role.id, trial.inputs)
     weights = reference_attention(trial.inputs, mask)["weights"]
     before = trial.call()["output"]
     for j in range(trial.inputs["value"].shape[1]):
@@ -203,20 +205,25 @@ def reaches(trial: Trial) -> None:
             )
 
 
-def _block_reaches(trial: Trial) -> None:
+def _layer_reaches(trial: Trial, causal: bool = True) -> None:
+    (name,) = sources(trial)
     before = trial.call()["output"]
     rng = trial.case.rng
-    masked = "causal_mask" in trial.subject.binding.arguments
     for j in range(before.shape[1]):
-        x = trial.inputs["x"].copy()
-        x[:, j] += normal(rng, x[:, j].shape, 3.0)
-        moved = np.abs(trial.changed(x=x)["output"] - before).max(axis=(0, 2))
-        for i in range(j if masked else 0, before.shape[1]):
-            if i >= j and not moved[i] > 1e-7:
+        values = trial.inputs[name].copy()
+        values[:, j] += normal(rng, values[:, j].shape, 2.0) + 0.1 * np.arange(values.shape[-1])
+        moved = np.abs(trial.changed(**{name: values})["output"] - before).max(axis=(0, 2))
+        for i in range(j if causal else 0, before.shape[1]):
+            if not moved[i] > 1e-7:
                 raise Violation(
-                    f"the target at position {j} was changed, but output {i} did not change",
+                    f"the input at position {j} was changed, but output {i} did not change",
                     Difference("a change", f"a change of {moved[i]:.3g}", (i, j)),
                 )
+
+
+def reaches_everywhere(trial: Trial) -> None:
+    """A change at any position changes every output."""
+    _layer_reaches(trial, causal=False)
 
 
 def batch_independent(trial: Trial) -> None:

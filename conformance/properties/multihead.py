@@ -1,4 +1,4 @@
-"""Properties of layers: PyTorch's boolean semantics in multi-head attention, and the decoder block's memory."""
+"""Properties of layers: PyTorch's boolean semantics in multi-head attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ __all__ = [
     "averaged_weights",
     "blocks",
     "causal_hint",
-    "depends_on_memory",
     "mask_shapes_agree",
     "negated_masks_agree",
     "ones_and_zeros_are_added",
@@ -216,19 +215,3 @@ def causal_hint(trial: Trial) -> None:
             return
         raise
     trial.same(alone, expected, "with the hint and no mask, the output", LOOSE)
-
-
-def depends_on_memory(trial: Trial) -> None:
-    """Every row of memory reaches every output row."""
-    before = trial.call()["output"]
-    rng = trial.case.rng
-    for j in range(trial.inputs["memory"].shape[1]):
-        memory = trial.inputs["memory"].copy()
-        memory[:, j] += normal(rng, memory[:, j].shape, 3.0)
-        moved = np.abs(trial.changed(memory=memory)["output"] - before).max(axis=-1)  # (B, T)
-        if not (moved > 1e-9).all():
-            b, i = (int(n) for n in np.argwhere(~(moved > 1e-9))[0])
-            raise Violation(
-                f"memory row {j} was changed, but output {i} of batch row {b} did not change",
-                Difference("a change", float(moved[b, i]), (i, j)),
-            )

@@ -1,15 +1,110 @@
-"""Layers with weights: multi-head attention, and the decoder block made of it."""
+"""Layers with weights: attention with several heads, feed-forward, LayerNorm, and the blocks made of them.
+
+Shapes: B batch, T target length, S source length, d model width, h heads.  The ``mask`` of
+:class:`MultiHeadAttention` is True where attention is ALLOWED; ``attn_mask``, ``causal_mask`` and whatever
+ends in ``padding_mask`` are True where it is BLOCKED.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from .attention import attention
+from .masks import build_causal_mask
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+    "gelu_tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
+    "silu": nn.functional.silu,
+}
+
+
+class LayerNorm(nn.Module):
+    """(x − μ) / √(σ² + ε) · γ + β over the last axis, with the biased variance.
+
+    ``unbiased`` divides the sum of squares by d − 1, ``outside`` adds ε to the standard deviation: neither is
+    what the paper on layer normalisation has.  Source: Ba et al. 2016, equations 3 and 4.
+    """
+
+    def __init__(
+        self, d_model: int, eps: float = 1e-5, *, unbiased: bool = False, outside: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))  # γ
+        self.bias = nn.Parameter(torch.zeros(d_model))  # β
+        self.eps, self.unbiased, self.outside = eps, unbiased, outside
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., d)."""
+        centred = x - x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, unbiased=self.unbiased)
+        spread = variance.sqrt() + self.eps if self.outside else (variance + self.eps).sqrt()
+        return centred / spread * self.weight + self.bias
+
+
+class MultiHeadAttention(nn.Module):
+    """h heads side by side: project, split, attend, merge, project."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"d_model {d_model} is not divisible by n_heads {n_heads}")
+        self.d_model, self.n_heads = d_model, n_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, d) -> (B, h, T, d/h): each head gets its slice of every position."""
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(B, T, d), (B, S, d), (B, S, d) -> (B, T, d) and the weights (B, h, T, S).
+
+        ``mask``: bool, True = allowed, broadcastable to (B, h, T, S); (B, T, S) serves every head.
+        Source: Vaswani et al. 2017, section 3.2.2.
+        """
+        q, k, v = self.split(self.w_q(query)), self.split(self.w_k(key)), self.split(self.w_v(value))
+        if mask is not None and mask.dim() == 3:
+            mask = mask[:, None]  # (B, 1, T, S)
+        heads, weights = attention(q, k, v, mask)  # (B, h, T, d/h), (B, h, T, S)
+        return self.w_o(heads.transpose(1, 2).flatten(2)), weights
+
+
+class CausalSelfAttention(nn.Module):
+    """Several heads over one sequence; position i sees positions 0 … i."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(d_model, n_heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return self.attention(x, x, x, ~build_causal_mask(x.size(1)))[0]
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder's state, keys and values from the memory; no causal triangle."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(d_model, n_heads)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_padding_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(B, T, d), (B, S, d) -> (B, T, d) and (B, h, T, S).  ``memory_padding_mask``: (B, S), True = padding."""
+        mask = None if memory_padding_mask is None else ~memory_padding_mask[:, None, None, :]
+        return self.attention(x, memory, memory, mask)
+
 
 class MultiheadAttention(nn.Module):
-    """h heads side by side, with the contract of ``nn.MultiheadAttention``: boolean masks are True = blocked."""
+    """The same with the contract of ``nn.MultiheadAttention``: boolean masks are True = blocked."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -71,18 +166,125 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask
 
 
-class DecoderBlock(nn.Module):
-    """Masked self-attention, cross-attention, feed-forward; each with a residual, then its own LayerNorm."""
+class FeedForward(nn.Module):
+    """Linear, ReLU, Linear: the same two layers at every position.  Source: Vaswani et al. 2017, equation 2."""
 
-    def __init__(self, d_model: int, n_heads: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
-        self.self_attention = MultiheadAttention(d_model, n_heads)
-        self.cross_attention = MultiheadAttention(d_model, n_heads)
-        self.feed_forward = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
+        self.d_model = d_model
+        self.expand, self.contract = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.activation = ACTIVATIONS[activation]
 
-    def forward(self, x: Tensor, memory: Tensor, causal_mask: Tensor | None = None) -> Tensor:
-        """(B, T, d), (B, S, d) -> (B, T, d).  ``causal_mask``: (T, T), True = blocked."""
-        x = self.norm1(x + self.self_attention(x, x, x, attn_mask=causal_mask)[0])
-        x = self.norm2(x + self.cross_attention(x, memory, memory)[0])
-        return self.norm3(x + self.feed_forward(x))
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., d_ff) -> (..., d)."""
+        return self.contract(self.activation(self.expand(x)))
+
+
+class Sublayer(nn.Module):
+    """A layer with a residual and a norm around it: LN(x + layer(x)), or x + layer(LN(x)) with ``norm_first``."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, norm_first: bool = False) -> None:
+        super().__init__()
+        self.layer, self.norm, self.norm_first = layer, norm, norm_first
+
+    def around(self, x: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return x + layer(self.norm(x)) if self.norm_first else self.norm(x + layer(x))
+
+
+class _Block(nn.Module):
+    """What blocks share: a residual around each sublayer, and a norm for each.
+
+    Post-norm as in the paper, LN(x + sublayer(x)); with ``norm_first`` pre-norm, x + sublayer(LN(x)).
+    """
+
+    norms: nn.ModuleList
+
+    def __init__(self, norm_first: bool) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+
+    def add_and_norm(self, n: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Sublayer ``n`` with its residual and its norm: (B, T, d) -> (B, T, d)."""
+        norm = self.norms[n]
+        return x + sublayer(norm(x)) if self.norm_first else norm(x + sublayer(x))
+
+
+class DecoderBlock(_Block):
+    """Masked self-attention, cross-attention, feed-forward; each with a residual and its own LayerNorm."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        norm_first: bool = False,
+        activation: str = "relu",
+        norm: Callable[[int], nn.Module] = LayerNorm,
+    ) -> None:
+        super().__init__(norm_first)
+        self.self_attention = MultiHeadAttention(d_model, n_heads)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.norms = nn.ModuleList(norm(d_model) for _ in range(3))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        causal_mask: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        tgt_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, d), (B, S, d) -> (B, T, d).
+
+        ``causal_mask``: (T, T), ``memory_padding_mask``: (B, S), ``tgt_padding_mask``: (B, T); True = blocked.
+        """
+        own = None if causal_mask is None else ~causal_mask
+        if tgt_padding_mask is not None:
+            real = ~tgt_padding_mask[:, None, None, :]  # (B, 1, 1, T)
+            own = real if own is None else own & real
+        source = None if memory_padding_mask is None else ~memory_padding_mask[:, None, None, :]
+        x = self.add_and_norm(0, x, lambda y: self.self_attention(y, y, y, own)[0])
+        x = self.add_and_norm(1, x, lambda y: self.cross_attention(y, memory, memory, source)[0])
+        return self.add_and_norm(2, x, self.feed_forward)
+
+
+class EncoderBlock(_Block):
+    """Self-attention over the whole sequence and feed-forward: two sublayers, two norms, no causal triangle."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        norm_first: bool = False,
+        activation: str = "relu",
+        norm: Callable[[int], nn.Module] = LayerNorm,
+    ) -> None:
+        super().__init__(norm_first)
+        self.self_attention = MultiHeadAttention(d_model, n_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.norms = nn.ModuleList(norm(d_model) for _ in range(2))
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """(B, S, d) -> (B, S, d).  ``padding_mask``: (B, S), True = padding."""
+        mask = None if padding_mask is None else ~padding_mask[:, None, None, :]
+        return self._run(x, mask)
+
+    def _run(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.add_and_norm(0, x, lambda y: self.self_attention(y, y, y, mask)[0])
+        return self.add_and_norm(1, x, self.feed_forward)
+
+
+class DecoderOnlyBlock(EncoderBlock):
+    """The block of a decoder-only model: two sublayers, and a causal triangle of its own."""
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """(B, T, d) -> (B, T, d).  ``padding_mask``: (B, T), True = padding."""
+        mask = ~build_causal_mask(x.size(1))
+        if padding_mask is not None:
+            mask = mask & ~padding_mask[:, None, None, :]
+        return self._run(x, mask)

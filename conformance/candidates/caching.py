@@ -1,0 +1,588 @@
+"""Subjects that can be fed in pieces: how a key–value cache is passed on, kept, and forgotten.
+
+What a candidate calls its cache is never looked into.  It stays on the candidate's side: a later call of
+the same frame refers to what an earlier one returned or was given (``wire.Earlier``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..engine.cases import Case, Inputs, OutOfDomain, normal
+from . import wire
+from .attention import at, leaves
+from .binding import Parameter, match, plain
+from .errors import CallFailed
+from .session import Built, Call
+from .subject import Results, Subject, WrongResult, arrange, kind_of
+
+RESETS = frozenset(
+    """reset resetcache clearcache resetkvcache clearkvcache resetcaches clearcaches emptycache clear resetstate
+    flushcache dropcache initcache initkvcache initstate setupcache setupcaches newsequence startsequence
+    beginsequence resetkv clearkv clearstate""".split()
+)
+MAKERS = frozenset(
+    """initcache makecache newcache emptycache createcache initkvcache makekvcache newkvcache emptykvcache
+    createkvcache getemptycache initcaches makecaches newcaches emptycaches initialcache buildcache startcache
+    freshcache initialstate initstate getcache blankcache""".split()
+)
+CACHED_METHODS = frozenset(
+    """forwardwithcache forwardcached cachedforward forwardcache step decodestep forwardstep decode
+    incrementalforward forwardincremental infer cachedstep stepwithcache prefill forwardkv extend feed""".split()
+)
+CACHE_FIELDS = re.compile(r"past|cache|present|kv|state", re.IGNORECASE)
+SIZES: Mapping[str, tuple[str, ...]] = {  # what a cache may want to know when it is made
+    "B": ("batch_size", "batch", "b", "bsz", "max_batch_size", "n_batch", "B", "max_batch"),
+    "max_len": ("max_len", "max_seq_len", "max_length", "capacity", "block_size", "max_seq_length", "size", "T",
+                "max_tokens", "seq_len"),
+    "L": ("n_layers", "num_layers", "n_layer", "layers", "depth", "N", "L"),
+    "h": ("n_heads", "num_heads", "n_head", "heads", "h", "H", "n_kv_heads", "num_kv_heads"),
+    "d": ("head_dim", "d_head", "d_k", "dim_head", "head_size", "hd"),
+    "width": ("d_model", "n_embd", "dim", "embed_dim", "hidden_size"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One way of feeding a candidate in pieces.
+
+    Attributes:
+        kind: ``returned`` (the result holds the cache, the next call takes it), ``filled`` (an object that is
+            passed in grows), or ``kept`` (the candidate keeps it itself).
+        first: what stands for the cache of a new sequence: nothing, ``{}``, ``[]``, ``[None, …]``, ``[{}, …]``,
+            a method of the candidate (``.name``), or a class of it (its path).
+        path: where a result holds the cache.
+        pick: where a result holds the output.
+        start: how the number of tokens so far is told: not at all, ``number``, or ``positions``.
+        reset: the method that makes the candidate forget.
+        single: it takes single tokens, without an axis of time.
+    """
+
+    kind: str
+    method: str
+    arguments: Mapping[str, Parameter] = field(default_factory=dict)
+    first: str = ""
+    path: tuple[str | int, ...] = ()
+    pick: tuple[str | int, ...] = ()
+    start: str = ""
+    reset: str = ""
+    single: bool = False
+
+    @property
+    def words(self) -> str:
+        said = {"returned": "passed in and returned", "filled": "passed in and filled", "kept": "kept inside"}
+        reset = f", {self.reset}() begins anew" if self.reset else ""
+        return said[self.kind] + reset + (f", {self.method}() takes single tokens" if self.single else "")
+
+
+def compositions(T: int) -> list[tuple[int, ...]]:
+    """Every way of cutting T tokens into pieces, the fewest pieces first."""
+    found = []
+    for cuts in range(1 << (T - 1)):
+        edges = [0, *(n for n in range(1, T) if cuts >> (n - 1) & 1), T]
+        found.append(tuple(b - a for a, b in pairwise(edges)))
+    return sorted(found, key=lambda sizes: (len(sizes), sizes))
+
+
+class CachingSubject(Subject):
+    """A module that may have a cache: ``content`` is the argument that is cut into pieces along axis 1."""
+
+    content = "x"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.double = bool(self.binding.entry["module_class"])
+        self.feed: Feed | None = None
+        self.pick: tuple[str | int, ...] = ()
+        self.unbatched = False
+        self.whole_feed: Feed | None = None  # for one that is never called without a cache
+        self.chains: list[list[tuple[Call, ...]]] = []  # the calls behind what `sequences` last gave
+        self.fresh = [0]  # counts objects that are built anew because nothing resets them; shared with copies
+
+    # weights
+
+    def weighted(self, case: Mapping[str, Any], variant: str = "") -> Built:
+        """The object for a case, with weights large enough that small effects are seen."""
+        built = self.built(case, self.double)
+        if variant:
+            built = replace(built, variant=variant)
+        if not self.session.holds(built):
+            self.session.build(built)
+            if self.binding.entry["kind"] == "class":
+                self.draw_weights(built, case)
+        return built
+
+    def draw_weights(self, built: Built, case: Mapping[str, Any]) -> None:
+        """Overwrite the trainable parameters: std 1/√fan_in, gains near 1; the same for equal names and shapes."""
+        values: dict[str, Any] = {}
+        for item in self.session.parameters(built):
+            old = item["value"].values
+            if not item["trainable"] or item["alias"] or not old.size:
+                continue
+            rng = np.random.default_rng([*map(ord, item["name"]), *old.shape])
+            if old.ndim < 2:
+                new = 0.3 * rng.normal(size=old.shape) + (1.0 if (old == 1).all() else 0.0)
+            elif re.search(r"emb|wte|wpe|pos|tok", item["name"], re.IGNORECASE) and old.ndim == 2:
+                new = rng.normal(size=old.shape)
+            else:
+                new = 1.2 * rng.normal(size=old.shape) / np.sqrt(old.shape[-1])
+            values[item["name"]] = wire.Array(
+                new.astype(old.dtype), item["value"].dtype, item["value"].container
+            )
+        if values:
+            self.session.load(built, values)
+
+    # calling
+
+    def given(self, piece: np.ndarray, start: int, case: Mapping[str, Any]) -> dict[str, Any]:
+        """The canonical arguments of a call on one piece, of which ``start`` tokens came before."""
+        raise NotImplementedError
+
+    def width(self, case: Mapping[str, Any]) -> int:
+        """The last axis of the output."""
+        return int(case["h"] * case["d"])
+
+    def output_of(self, raw: Any, pick: Sequence[str | int], shape: tuple[int, ...]) -> np.ndarray:
+        """The output (B, n, …) in what came back, for a piece whose ids or vectors have ``shape``."""
+        raise NotImplementedError
+
+    def whole_calls(
+        self, content: np.ndarray, case: Case, extra: Mapping[str, Any] | None = None
+    ) -> list[Call]:
+        """The pass over everything at once, without a cache."""
+        if self.whole_feed is not None:
+            return self.chain(self.whole_feed, case, [content])[0]
+        given = {**self.given(content, 0, case), **(extra or {})}
+        if "use_cache" in self.binding.arguments:
+            given["use_cache"] = False
+        built = self.weighted(case)
+        kept = {name: value for name, value in given.items() if name in self.binding.arguments}
+        call = replace(self.make_call(case, kept, self.double), built=built)
+        if self.feed is not None and self.feed.kind == "kept" and self.feed.reset:
+            return [self._sized(built, self.feed.reset, case), replace(call, follows=True)]
+        return [call]
+
+    def chain(
+        self, feed: Feed, case: Case, pieces: Sequence[np.ndarray], anew: bool = False
+    ) -> tuple[list[Call], list[int]]:
+        """The calls that feed pieces one after another, and which of them are the pieces' own.
+
+        ``anew`` gives them an object of their own, which knows of no sequence before.
+        """
+        built = self.weighted(case)
+        if feed.kind == "kept" and (anew or not (feed.reset or feed.start)):
+            self.fresh[0] += 1
+            built = self.weighted(case, f"sequence {self.fresh[0]}")
+        calls: list[Call] = []
+        if feed.reset:
+            calls.append(self._sized(built, feed.reset, case))
+        if feed.first.startswith("."):
+            calls.append(self._sized(built, feed.first[1:], case))
+        places, start = [], 0
+        for n, piece in enumerate(pieces):
+            given = self.given(piece, start, case)
+            if "use_cache" in feed.arguments:
+                given["use_cache"] = True
+            if feed.start:
+                count = piece.shape[1]
+                positions = self.array(np.arange(start, start + count, dtype=np.int64))
+                given["start_pos"] = start if feed.start == "number" else positions
+            if feed.kind != "kept" and (n or feed.first):
+                given["cache"] = self._cache(feed, case, n)
+            if feed.single:
+                given = {name: _squeezed(value) for name, value in given.items()}
+            calls.append(self._piece_call(feed, built, case, given, follows=bool(calls)))
+            places.append(len(calls) - 1)
+            start += piece.shape[1]
+        return calls, places
+
+    def _piece_call(
+        self, feed: Feed, built: Built, case: Case, given: Mapping[str, Any], follows: bool
+    ) -> Call:
+        kept = {name: value for name, value in given.items() if name in feed.arguments}
+        for argument in self.role.arguments:
+            place = feed.arguments.get(argument.name)
+            if place is not None and argument.name not in kept and not place.has_default:
+                kept[argument.name] = self._constant(argument, case)
+        args, kwargs = arrange(feed.arguments, kept)
+        return Call(built, feed.method, args, kwargs, follows=follows)
+
+    def _cache(self, feed: Feed, case: Case, n: int) -> Any:
+        if n:
+            if feed.kind == "returned":
+                return wire.Earlier(1, feed.path)
+            return wire.Earlier(1, (), feed.arguments["cache"].name)
+        if feed.first.startswith("."):
+            return wire.Earlier(1)
+        if ":" in feed.first:
+            self.fresh[0] += 1
+            args, kwargs = self._sizes(self._class_parameters(feed.first), case)
+            built = Built(feed.first.removeprefix("*"), args, kwargs, variant=f"cache {self.fresh[0]}")
+            layers = case.get("L", 1)
+            many = [replace(built, variant=f"{built.variant} {n}") for n in range(layers)]
+            return many if feed.first.startswith("*") else built
+        layers = case.get("L", 1)
+        return {"{}": {}, "[]": [], "[None, …]": [None] * layers, "[{}, …]": [{} for _ in range(layers)]}[
+            feed.first
+        ]
+
+    def _class_parameters(self, path: str) -> Sequence[Mapping[str, Any]]:
+        objects = self.session.description.get("objects", ())
+        return next(e.get("init") or [] for e in objects if e["path"] == path.removeprefix("*"))
+
+    def _sizes(
+        self, parameters: Sequence[Mapping[str, Any]] | None, case: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sizes for the required parameters of whatever makes a cache.  Raises KeyError for an unknown one."""
+        width = case["h"] * case["d"]
+        sizes = {"L": 1, "max_len": 16, **case, "width": width}
+        known = {plain(name): sizes[size] for size, names in SIZES.items() for name in names if size in sizes}
+        given = {}
+        for parameter in parameters or ():
+            if parameter["kind"] in ("VAR_POSITIONAL", "VAR_KEYWORD"):
+                continue
+            name = plain(parameter["name"])
+            if not parameter["has_default"] or name in ("maxlen", "maxseqlen", "batchsize"):
+                given[parameter["name"]] = known[name]
+        return (), given
+
+    def _sized(self, built: Built, method: str, case: Mapping[str, Any]) -> Call:
+        args, kwargs = self._sizes(self.binding.entry["methods"].get(method), case)
+        return Call(built, method, args, kwargs)
+
+    def whole(self, content: np.ndarray, case: Case) -> np.ndarray:
+        """The output of the full pass, (B, T, …)."""
+        return self.call(self._inputs(content, case))["output"]
+
+    def anew(self, content: np.ndarray, case: Case) -> np.ndarray:
+        """The output of the full pass from an object of its own, which was never called before."""
+        self.fresh[0] += 1
+        built = self.weighted(case, f"sequence {self.fresh[0]}")
+        calls = [replace(call, built=built) for call in self.whole_calls(content, case)]
+        return self.output_of(self.send(calls)[-1], self.pick, content.shape)
+
+    def _inputs(self, content: np.ndarray, case: Case) -> Inputs:
+        return Inputs(case, {self.content: content})
+
+    def pieces(
+        self, content: np.ndarray, case: Case, *sizes: tuple[int, ...], anew: bool = False
+    ) -> list[list[np.ndarray]]:
+        """Outputs of the pieces, for each way of cutting the content; all in one frame, each from the beginning.
+
+        Raises:
+            CallFailed: a call failed.
+            OutOfDomain: the candidate refuses a later piece of several tokens.
+        """
+        return self.sequences(case, *((content, cut) for cut in sizes), anew=anew)
+
+    def sequences(
+        self, case: Case, *fed: tuple[np.ndarray, tuple[int, ...]], anew: bool = False
+    ) -> list[list[np.ndarray]]:
+        """The same for several contents, one after the other in one frame."""
+        feed = self.feed
+        if feed is None:
+            raise OutOfDomain("it has no cache")
+        if self.unbatched and any(len(content) > 1 for content, _ in fed):
+            return self._rows_apart(case, fed, anew)
+        calls: list[Call] = []
+        plan: list[tuple[list[int], list[np.ndarray]]] = []
+        for content, cut in fed:
+            edges = np.arange(content.shape[1] + 1) if feed.single else np.cumsum((0, *cut))
+            parts = [content[:, a:b] for a, b in pairwise(edges)]
+            own, places = self.chain(feed, case.replaced(B=len(content)), parts, anew)
+            plan.append(([len(calls) + place for place in places], parts))
+            calls += own
+        answers = self.session.calls(calls)
+        results = []
+        self.chains = []
+        for places, parts in plan:
+            outputs = []
+            self.chains.append([])
+            for place, part in zip(places, parts, strict=True):
+                begin = place
+                while calls[begin].follows:
+                    begin -= 1
+                self.last_calls = tuple(calls[begin : place + 1])
+                self.chains[-1].append(self.last_calls)
+                failed = next((a for a in answers[begin : place + 1] if isinstance(a, CallFailed)), None)
+                if failed is not None:
+                    if failed.kind == "exception" and place != places[0] and part.shape[1] > 1:
+                        raise OutOfDomain("it refuses a later piece of several tokens")
+                    raise failed
+                outputs.append(self.piece_output(feed, answers[place], part.shape))
+            results.append(outputs)
+        if feed.single:  # joined to what the pieces would have been
+            for n, (_, cut) in enumerate(fed):
+                edges = np.cumsum((0, *cut))
+                results[n] = [np.concatenate(results[n][a:b], axis=1) for a, b in pairwise(edges)]
+                self.chains[n] = [self.chains[n][b - 1] for b in edges[1:]]
+        return results
+
+    def _rows_apart(
+        self, case: Case, fed: Sequence[tuple[np.ndarray, tuple[int, ...]]], anew: bool
+    ) -> list[list[np.ndarray]]:
+        """For a candidate of single sequences: each row of what would be a batch by itself."""
+        count = len(fed[0][0])
+        rows = [
+            self.sequences(case, *((content[b : b + 1], cut) for content, cut in fed), anew=anew)
+            for b in range(count)
+        ]
+        return [
+            [np.concatenate(parts) for parts in zip(*(row[n] for row in rows), strict=True)]
+            for n in range(len(fed))
+        ]
+
+    def piece_output(self, feed: Feed, raw: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """The output (B, n, …) of one piece of the given shape."""
+        if not feed.single:
+            return self.output_of(raw, feed.pick, shape)
+        item = at(raw, feed.pick)
+        if not isinstance(item, wire.Array) or not item.values.ndim:
+            raise WrongResult(f"{feed.method} returned {kind_of(raw)}; expected the output of one token")
+        return item.values if item.values.ndim == 3 else item.values[:, None]
+
+    # finding out
+
+    def has(self, need: str) -> bool:
+        if need == "cache":
+            return self.feed is not None
+        if need == "reset":
+            return self.feed is not None and (
+                self.feed.kind != "kept" or bool(self.feed.reset or self.feed.start)
+            )
+        return super().has(need)
+
+    def probe_cache(self, content: np.ndarray, case: Case) -> None:
+        """The first way of feeding that agrees with the full pass; failing that, the first that runs."""
+        runs: Feed | None = None
+        for feed in self._feeds():
+            self.feed = feed if feed.kind == "kept" else None
+            try:
+                expected = self.anew(content, case)
+                self.feed = found = self._tried(feed, content, case)
+                if found is None:
+                    continue
+                rows = self.pieces(content, case, (2,) + (1,) * (content.shape[1] - 2), anew=True)[0]
+                joined = np.concatenate(rows, axis=1) if all(r.ndim > 1 for r in rows) else np.empty(0)
+                if joined.shape == expected.shape and np.allclose(
+                    joined, expected, atol=1e-4, equal_nan=True
+                ):
+                    break
+                runs = runs or (found if self._is_cache(found, content, case) else None)
+            except (CallFailed, OutOfDomain, KeyError, ValueError):
+                continue
+            finally:
+                self.remembered.clear()
+        else:
+            self.feed = runs
+        if self.feed is not None:
+            self.probed("cache", self.feed.words)
+
+    def _is_cache(self, feed: Feed, content: np.ndarray, case: Case) -> bool:
+        """Whether something is kept or filled at all, where what is called so may be something else."""
+        if feed.kind == "returned":
+            return True
+        if feed.kind == "filled" and feed.first in ("{}", "[]", "[None, …]", "[{}, …]"):
+            calls, places = self.chain(feed, case, [content[:, :1]])
+            calls[places[0]] = replace(calls[places[0]], return_inputs=True)
+            after = self.send(calls)[places[0]][1][1][feed.arguments["cache"].name]
+            return any(True for _ in leaves(after)) or repr(after).count("Opaque") > 0
+        if feed.kind == "filled" or re.search(r"cache|kv|past", feed.reset + feed.method, re.IGNORECASE):
+            return True
+        same = np.concatenate([content[:, :1]] * 2, axis=1)
+        first, second = self.pieces(same, case, (1, 1), anew=True)[0]
+        return bool(np.abs(first - second).max() > 1e-9)
+
+    def _tried(self, feed: Feed, content: np.ndarray, case: Case) -> Feed | None:
+        """The feed with what its first piece shows: where the output is, where the cache; None if it does not fit."""
+        first = content[:, : 1 if feed.single else 2]
+        calls, places = self.chain(feed, case, [first], anew=True)
+        raw = self.send(calls)[places[0]]
+        spots = [path for path, _ in leaves(raw)]
+        fits = [p for p in spots if self._fits(replace(feed, pick=p), raw, first.shape, self.width(case))]
+        wide = [path for path, item in leaves(raw) if item.values.shape[-1:] == (self.width(case),)]
+        pick = (fits or wide or spots or [()])[0]
+        path = _cache_in(raw, pick)
+        if feed.kind == "returned" and path is None:
+            return None
+        if feed.kind == "filled" and path is not None and not feed.first:
+            return None
+        return replace(feed, pick=pick, path=path or ())
+
+    def _fits(self, feed: Feed, raw: Any, shape: tuple[int, ...], width: int) -> bool:
+        try:
+            return self.piece_output(feed, raw, shape).shape == (*shape[:2], width)
+        except CallFailed:
+            return False
+
+    def _feeds(self) -> Iterator[Feed]:
+        """Ways of feeding that the candidate's parameters and methods suggest."""
+        methods = self.binding.entry["methods"] if self.binding.entry["kind"] == "class" else {}
+        resets = [m for m in methods if plain(m) in RESETS and self._callable(methods[m])]
+        makers = [m for m in methods if plain(m) in MAKERS and self._callable(methods[m])]
+        ways: list[tuple[str, Mapping[str, Parameter]]] = [(self.binding.method, self.binding.arguments)]
+        for name, parameters in methods.items():
+            if plain(name) in CACHED_METHODS and parameters is not None and name != self.binding.method:
+                found = match(parameters, self.role.arguments, {})
+                if not isinstance(found, str) and self.content in found:
+                    ways.append((name, found))
+        for method, arguments in ways:
+            starts = ("number", "positions") if "start_pos" in arguments else ("",)
+            if "cache" in arguments:
+                for start in starts:
+                    bare = Feed("returned", method, arguments, start=start)
+                    yield bare
+                    firsts = [
+                        *(f".{m}" for m in makers),
+                        *self._classes(),
+                        "{}",
+                        "[None, …]",
+                        "[]",
+                        "[{}, …]",
+                    ]
+                    for first in firsts:
+                        yield replace(bare, first=first)
+                        yield replace(bare, first=first, kind="filled")
+            elif method == self.binding.method or "start_pos" in arguments or resets:
+                tell = {"use_cache", "start_pos"} & arguments.keys()
+                for start in starts:
+                    kept = Feed("kept", method, arguments, start=start)
+                    for reset in resets:
+                        yield replace(kept, reset=reset)
+                    if tell:
+                        yield kept
+        for method, arguments in ways[1:]:  # single tokens, without an axis of time
+            for reset in resets:
+                yield Feed("kept", method, arguments, reset=reset, single=True)
+            if "cache" in arguments:
+                for first in ("", *(f".{m}" for m in makers), *self._classes(), "{}", "[]"):
+                    bare = Feed("returned", method, arguments, first, single=True)
+                    yield from (bare, replace(bare, kind="filled")) if first else (bare,)
+
+    def _callable(self, parameters: Sequence[Mapping[str, Any]] | None) -> bool:
+        try:
+            self._sizes(parameters, {"B": 1, "h": 1, "d": 1})
+        except KeyError:
+            return False
+        return parameters is not None
+
+    def _classes(self) -> list[str]:
+        """Classes of the candidate that are caches by their names, alone and as one for each layer."""
+        found = []
+        for entry in self.session.description.get("objects", ()):
+            named = entry["kind"] == "class" and entry["own"] and re.search(r"(?i)cache", entry["name"])
+            if named and entry["path"] != self.binding.path and self._callable(entry.get("init")):
+                found += [entry["path"], f"*{entry['path']}"]
+        return found[:6]
+
+
+def _squeezed(value: Any) -> Any:
+    """An array of one token each without the axis of time."""
+    if isinstance(value, wire.Array) and value.values.ndim > 1 and value.values.shape[1] == 1:
+        return replace(value, values=value.values[:, 0])
+    return value
+
+
+def _cache_in(raw: Any, pick: Sequence[str | int]) -> tuple[str | int, ...] | None:
+    """Where a result holds the cache: the part that is not the output, None, or a single number."""
+    if isinstance(raw, dict):
+        items: list[tuple[str | int, Any]] = list(raw.items())
+    elif isinstance(raw, tuple | list):
+        items = list(enumerate(raw))
+    else:
+        return None
+    left = [
+        (name, value)
+        for name, value in items
+        if name != (pick[0] if pick else None)
+        and value is not None
+        and not isinstance(value, int | float | str)
+        and not (isinstance(value, wire.Array) and value.values.ndim == 0)
+    ]
+    named = [name for name, _ in left if isinstance(name, str) and CACHE_FIELDS.search(name)]
+    if named:
+        return (named[0],)
+    return (left[-1][0],) if left else None
+
+
+class CachedAttentionSubject(CachingSubject):
+    """Self-attention over ``x`` (B, T, d) with a cache of keys and values."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.masked = False
+
+    def probe(self) -> None:
+        case = Case({"B": 2, "T": 4, "h": 2, "d": 4, "max_len": 8, "seed": 3})
+        x = normal(case.rng, (2, 4, 8))
+        raw: Any = None
+        problem = ""
+        for double in dict.fromkeys((self.double, False)):
+            self.double = double
+            for masked in (False, True):
+                self.masked = masked
+                try:
+                    raw = self.send(self.whole_calls(x, case))[-1]
+                    spots = [path for path, _ in leaves(raw)]
+                    fits = [
+                        path for path in spots if self._fits(Feed("kept", "", pick=path), raw, x.shape, 8)
+                    ]
+                    self.pick = (fits or spots or [()])[0]
+                    if not self._sees_future(x, case) or "mask" not in self.binding.arguments:
+                        break
+                except CallFailed as error:
+                    problem = problem or str(error)
+            else:
+                continue
+            break
+        if raw is None:
+            self.problem = f"no call succeeded; the first attempt: {problem}"
+            return
+        if not self.masked and self.conventions["polarity"][1] != "declared":
+            del self.conventions["polarity"]
+        self.probe_cache(x, case)
+
+    def memory(self, case: Mapping[str, Any]) -> np.ndarray:
+        """(4, S, d): what the rows of a batch read, the same for every piece; it follows from the seed."""
+        return normal(np.random.default_rng([case["seed"], 9]), (4, case.get("S", 3), case["h"] * case["d"]))
+
+    def _sees_future(self, x: np.ndarray, case: Case) -> bool:
+        changed = x.copy()
+        changed[:, -1] += 3.0
+        before, after = (
+            self.output_of(self.send(self.whole_calls(c, case))[-1], self.pick, x.shape) for c in (x, changed)
+        )
+        return before.shape == after.shape and bool(np.abs(before - after)[:, :-1].max() > 1e-4)
+
+    def given(self, piece: np.ndarray, start: int, case: Mapping[str, Any]) -> dict[str, Any]:
+        dtype = "float64" if self.double or self.framework != "torch" else "float32"
+        x = self.array(piece.astype(dtype))
+        given: dict[str, Any] = {"x": x, "key": x, "value": x}
+        if "memory" in self.binding.arguments:
+            given["memory"] = self.array(self.memory(case)[: len(piece)].astype(dtype))
+        if self.masked:
+            allowed = np.tri(start + piece.shape[1], dtype=bool)[start:]
+            given["mask"] = self.array(allowed if self.convention("polarity") == "allow" else ~allowed)
+        return given
+
+    def output_of(self, raw: Any, pick: Sequence[str | int], shape: tuple[int, ...]) -> np.ndarray:
+        item = at(raw, pick)
+        if not isinstance(item, wire.Array):
+            raise WrongResult(f"it returned {kind_of(raw)}; expected the output")
+        return item.values
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        return self.whole_calls(inputs["x"], inputs.case)
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        return {"output": self.output_of(answers[-1], self.pick, inputs["x"].shape)}
+
+    @property
+    def limit(self) -> float:
+        return 3e-6 if self.double else 2e-5

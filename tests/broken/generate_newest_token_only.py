@@ -1,0 +1,15 @@
+"""It feeds the newest token alone, as with a cache, to a model that has none."""
+
+import torch
+
+
+def autoregressive_decode(model, src, max_len, bos=1, eos=2):
+    memory = model.encode(src)
+    tokens = [bos]
+    for _ in range(max_len - 1):
+        logits = model.decode_step(torch.tensor([tokens[-1:]]), memory)
+        token = int(logits[0, -1].argmax())
+        tokens.append(token)
+        if token == eos:
+            break
+    return tokens

@@ -1,0 +1,15 @@
+"""The decoder is given the source in the place of the memory."""
+
+import torch
+
+
+def autoregressive_decode(model, src, max_len, bos=1, eos=2):
+    model.encode(src)
+    tokens = [bos]
+    for _ in range(max_len - 1):
+        logits = model.decode_step(torch.tensor([tokens]), src)
+        token = int(logits[0, -1].argmax())
+        tokens.append(token)
+        if token == eos:
+            break
+    return tokens

@@ -1,0 +1,15 @@
+"""The source is put in front of the target, though the decoder reads it through its memory."""
+
+import torch
+
+
+def autoregressive_decode(model, src, max_len, bos=1, eos=2):
+    memory = model.encode(src)
+    tokens = [bos, *src[0].tolist()]
+    for _ in range(max_len - 1):
+        logits = model.decode_step(torch.tensor([tokens]), memory)
+        token = int(logits[0, -1].argmax())
+        tokens.append(token)
+        if token == eos:
+            break
+    return tokens

@@ -1,0 +1,20 @@
+"""The source's padding is hidden from the encoder, and not from the cross-attention."""
+
+import torch
+from torch import nn
+
+
+class Transformer(nn.Module):
+    def __init__(self, src_vocab, tgt_vocab, d_model, n_heads, d_ff, n_layers, pad_idx=0):
+        super().__init__()
+        self.source = nn.Embedding(src_vocab, d_model)
+        self.target = nn.Embedding(tgt_vocab, d_model)
+        self.pad_idx = pad_idx
+        self.net = nn.Transformer(d_model, n_heads, n_layers, n_layers, d_ff, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(d_model, tgt_vocab)
+
+    def forward(self, src, tgt):
+        mask = torch.ones(tgt.size(1), tgt.size(1)).triu(1).bool()
+        memory = self.net.encoder(self.source(src), src_key_padding_mask=src == self.pad_idx)
+        x = self.net.decoder(self.target(tgt), memory, tgt_mask=mask)
+        return self.head(x)

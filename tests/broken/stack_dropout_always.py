@@ -1,0 +1,23 @@
+"""Functional dropout that does not know of eval mode."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class DecoderStack(nn.Module):
+    def __init__(self, V, d, H, d_ff, n_layers, dropout=0.1):
+        super().__init__()
+        self.embed = nn.Embedding(V, d)
+        self.p = dropout
+        self.layers = nn.ModuleList(
+            nn.TransformerDecoderLayer(d, H, d_ff, 0.0, batch_first=True) for _ in range(n_layers)
+        )
+        self.head = nn.Linear(d, V)
+
+    def forward(self, tgt, memory):
+        mask = torch.ones(tgt.size(1), tgt.size(1)).triu(1).bool()
+        x = F.dropout(self.embed(tgt), self.p)
+        for layer in self.layers:
+            x = layer(x, memory, tgt_mask=mask)
+        return self.head(x)

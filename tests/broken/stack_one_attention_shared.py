@@ -1,0 +1,23 @@
+"""The layers are copies, and all of them hold the first one's cross-attention."""
+
+import torch
+from torch import nn
+
+
+class DecoderStack(nn.Module):
+    def __init__(self, V, d, H, d_ff, n_layers):
+        super().__init__()
+        self.embed = nn.Embedding(V, d)
+        self.layers = nn.ModuleList(
+            nn.TransformerDecoderLayer(d, H, d_ff, 0.0, batch_first=True) for _ in range(n_layers)
+        )
+        for layer in self.layers:
+            layer.multihead_attn = self.layers[0].multihead_attn
+        self.head = nn.Linear(d, V)
+
+    def forward(self, tgt, memory):
+        mask = torch.ones(tgt.size(1), tgt.size(1)).triu(1).bool()
+        x = self.embed(tgt)
+        for layer in self.layers:
+            x = layer(x, memory, tgt_mask=mask)
+        return self.head(x)

@@ -1,0 +1,370 @@
+"""Language models and caches: styles that are found and judged alike, near misses that are told, bad answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from triu.conformance.api import open_check
+from triu.conformance.candidates import wire
+from triu.conformance.candidates.caching import compositions
+from triu.conformance.candidates.errors import CandidateError
+from triu.conformance.candidates.session import Built, Call, open_session
+from triu.conformance.candidates.target import locate
+from triu.spec import load_spec
+
+SPEC = load_spec()
+
+MODEL = """
+import math
+
+import torch
+from torch import nn
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab_size, n_embd, n_head, n_layer, block_size):
+        super().__init__()
+        self.h, self.size = n_head, block_size
+        self.e, self.p = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
+        self.layers = nn.ModuleList(nn.Linear(n_embd, 3 * n_embd) for _ in range(n_layer))
+        self.head = nn.Linear(n_embd, vocab_size)
+        self.kept, self.count = None, 0
+
+    def body(self, ids, past, start):
+        B, T = ids.shape
+        x, new = self.e(ids) + self.p(torch.arange(start, start + T)), []
+        for n, layer in enumerate(self.layers):
+            q, k, v = (a.view(B, T, self.h, -1).transpose(1, 2) for a in layer(x).chunk(3, -1))
+            if past:
+                k, v = torch.cat([past[n][0], k], 2), torch.cat([past[n][1], v], 2)
+            new.append((k, v))
+            hidden = torch.ones(T, k.size(2)).triu(k.size(2) - T + 1).bool()
+            weights = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(hidden, -math.inf).softmax(-1)
+            x = x + (weights @ v).transpose(1, 2).flatten(2)
+        return self.head(x), new
+
+"""
+STYLES = {
+    "returned in a dictionary": """
+    def forward(self, input_ids, past_key_values=None, use_cache=False):
+        start = past_key_values[0][0].size(2) if past_key_values else 0
+        logits, new = self.body(input_ids, past_key_values, start)
+        return {"loss": None, "logits": logits, "past_key_values": new if use_cache else None}
+""",
+    "a dictionary that is filled": """
+    def forward(self, ids, cache=None):
+        past = (cache or {}).get("layers")
+        logits, new = self.body(ids, past, past[0][0].size(2) if past else 0)
+        if cache is not None:
+            cache["layers"] = new
+        return logits
+""",
+    "kept, with a reset": """
+    def clear_cache(self):
+        self.kept, self.count = None, 0
+
+    def forward(self, idx, use_cache=False):
+        logits, new = self.body(idx, self.kept if use_cache else None, self.count if use_cache else 0)
+        if use_cache:
+            self.kept, self.count = new, self.count + idx.size(1)
+        return logits
+""",
+    "kept, by a starting position": """
+    def forward(self, tokens, start_pos):
+        logits, new = self.body(tokens, self.kept if start_pos else None, start_pos)
+        self.kept = new
+        return logits
+""",
+    "single tokens": """
+    def forward(self, tokens):
+        return self.body(tokens, None, 0)[0]
+
+    def step(self, token, cache=None):
+        logits, new = self.body(token[:, None], cache, cache[0][0].size(2) if cache else 0)
+        return logits[:, -1], new
+""",
+    "an object of its own": """
+    def forward(self, x, kv_cache=None):
+        past = kv_cache.layers if kv_cache is not None else None
+        logits, new = self.body(x, past, past[0][0].size(2) if past else 0)
+        if kv_cache is not None:
+            kv_cache.layers = new
+        return logits
+
+
+class KVCache:
+    def __init__(self):
+        self.layers = None
+""",
+    "made by a method": """
+    def init_cache(self, batch_size):
+        return {"layers": None}
+
+    def forward(self, x, cache):
+        past = cache["layers"]
+        logits, new = self.body(x, past, past[0][0].size(2) if past else 0)
+        return logits, {"layers": new}
+""",
+}
+
+
+def verdicts(tmp_path: Path, source: str, *claims: str, name: str = "model.py", **options):
+    """Verdict and failure of each claim on the file's one object."""
+    (tmp_path / name).write_text(source, "utf-8")
+    with_check = open_check(tmp_path / name, spec=SPEC, in_process=True, **options)
+    try:
+        return {
+            claim: next(v for v in with_check.engine.verdicts(SPEC.claims[f"language-model.{claim}"]))
+            for claim in claims
+        }
+    finally:
+        with_check.close()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_right_cache_passes_in_every_style(tmp_path, style):
+    source = MODEL + STYLES[style]
+    found = verdicts(tmp_path, source, "no-future", "cache-steps", "cache-chunks", "cache-forgets")
+    words = {claim: v.verdict for claim, v in found.items()}
+    expected = "unsupported" if style == "single tokens" else "passed"
+    assert words == {
+        "no-future": "passed",
+        "cache-steps": "passed",
+        "cache-chunks": expected,
+        "cache-forgets": "passed",
+    }, [v.failure for v in found.values()]
+
+
+@pytest.mark.parametrize("style", [s for s in STYLES if s != "single tokens"])
+def test_a_mask_that_is_dropped_later_fails_in_every_style(tmp_path, style):
+    wrong = MODEL.replace(
+        "hidden = torch.ones(T, k.size(2))", "hidden = (past is None or not past) * torch.ones(T, k.size(2))"
+    )
+    found = verdicts(tmp_path, wrong + STYLES[style], "cache-steps", "cache-mask")
+    assert {claim: v.verdict for claim, v in found.items()} == {
+        "cache-steps": "passed",
+        "cache-mask": "failed",
+    }
+
+
+def test_a_candidate_without_a_cache_owes_none(tmp_path):
+    source = MODEL + "    def forward(self, ids):\n        return self.body(ids, None, 0)[0]\n"
+    found = verdicts(tmp_path, source, "no-future", "cache-steps")
+    assert [v.verdict for v in found.values()] == ["passed", "unsupported"]
+
+
+def test_a_returned_list_that_no_parameter_takes_is_no_cache(tmp_path):
+    source = (
+        MODEL + "    def forward(self, ids, return_cache=False):\n        return self.body(ids, None, 0)\n"
+    )
+    assert verdicts(tmp_path, source, "cache-steps")["cache-steps"].verdict == "unsupported"
+
+
+RESULTS = {
+    "logits": "return logits",
+    "flattened": "return logits.flatten(0, 1)",
+    "log-probabilities": "return logits.log_softmax(-1)",
+    "probabilities": "return logits.softmax(-1), None",
+    "vocabulary before time": "return logits.transpose(1, 2)",
+    "a list": "return logits.tolist()",
+}
+
+
+@pytest.mark.parametrize("form", RESULTS)
+def test_every_form_of_logits_is_read(tmp_path, form):
+    source = (
+        MODEL
+        + f"    def forward(self, ids):\n        logits = self.body(ids, None, 0)[0]\n        {RESULTS[form]}\n"
+    )
+    found = verdicts(tmp_path, source, "shape", "no-future", "reach", "batch", "prefix")
+    assert {v.verdict for v in found.values()} == {"passed"}, [v.failure for v in found.values()]
+
+
+def test_the_last_position_alone_cannot_show_that_it_is_causal(tmp_path):
+    source = MODEL + "    def forward(self, ids):\n        return self.body(ids, None, 0)[0][:, -1]\n"
+    found = verdicts(tmp_path, source, "shape", "no-future", "reach")
+    assert [v.verdict for v in found.values()] == ["passed", "inconclusive", "passed"]
+    assert "last position" in found["no-future"].reason
+
+
+def test_sequence_first_is_told_as_a_near_miss_and_accepted_where_declared(tmp_path):
+    source = (
+        MODEL + "    def forward(self, ids):\n        return self.body(ids.T, None, 0)[0].transpose(0, 1)\n"
+    )
+    found = verdicts(tmp_path, source, "no-future", "batch")
+    assert "failed" in {v.verdict for v in found.values()}
+    told = [v.failure.meant for v in found.values() if v.failure]
+    assert any("sequence_first" in text for text in told)
+    declared = {"GPT": {"layout": "sequence_first"}}
+    found = verdicts(tmp_path, source, "no-future", "batch", "prefix", conventions=declared)
+    assert {v.verdict for v in found.values()} == {"passed"}
+
+
+def test_a_leak_is_not_taken_for_another_layout(tmp_path):
+    source = (
+        MODEL.replace("-math.inf", "-9.0")
+        + "    def forward(self, ids):\n        return self.body(ids, None, 0)[0]\n"
+    )
+    failed = verdicts(tmp_path, source, "no-future")["no-future"]
+    assert failed.verdict == "failed"
+    assert failed.failure.meant == ""
+
+
+def test_a_window_is_told_as_a_near_miss(tmp_path):
+    source = (
+        MODEL + "    def forward(self, ids):\n        return self.body(ids[:, -self.size :], None, 0)[0]\n"
+    )
+    failed = verdicts(tmp_path, source, "capacity")["capacity"]
+    assert failed.verdict == "failed"
+    assert 'overflow = "window"' in failed.failure.meant
+    declared = {"GPT": {"overflow": "window"}}
+    assert verdicts(tmp_path, source, "capacity", conventions=declared)["capacity"].verdict == "passed"
+
+
+def test_a_model_without_positions_is_legal(tmp_path):
+    bare = MODEL.replace(", nn.Embedding(block_size, n_embd)", ", None")
+    bare = bare.replace(" + self.p(torch.arange(start, start + T))", "")
+    source = bare + "    def forward(self, ids):\n        return self.body(ids, None, 0)[0]\n"
+    found = verdicts(tmp_path, source, "reach", "order", "capacity")
+    assert [v.verdict for v in found.values()] == ["passed", "unsupported", "passed"]
+
+
+def test_labels_may_be_shifted_inside_or_outside(tmp_path):
+    for inside in (True, False):
+        pair = "logits[:, :-1], labels[:, 1:]" if inside else "logits, labels"
+        source = MODEL + (
+            "    def forward(self, input_ids, labels=None):\n"
+            "        logits = self.body(input_ids, None, 0)[0]\n"
+            "        if labels is None:\n            return logits, None\n"
+            f"        a, b = {pair}\n"
+            "        return logits, nn.functional.cross_entropy(a.flatten(0, 1), b.flatten())\n"
+        )
+        assert verdicts(tmp_path, source, "loss", name=f"m{inside}.py")["loss"].verdict == "passed"
+
+
+GENERATE = (
+    MODEL
+    + """    def forward(self, ids):
+        return self.body(ids, None, 0)[0]
+
+    def generate(self, ids, {bound}):
+        begin = ids
+        while ids.size(1) < {end}:
+            logits = self(ids[:, -self.size :])[:, -1]
+            {pick}
+            ids = torch.cat([ids, token], 1)
+        return {result}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("bound", "end", "result"),
+    [
+        ("max_new_tokens", "begin.size(1) + max_new_tokens", "ids"),
+        ("max_new_tokens", "begin.size(1) + max_new_tokens", "ids[:, begin.size(1) :]"),
+        ("max_length", "max_length", "ids"),
+        ("max_len", "begin.size(1) + max_len", "ids"),
+    ],
+)
+def test_a_bound_counts_all_tokens_or_new_ones_by_its_name(tmp_path, bound, end, result):
+    pick = "token = logits.argmax(-1, keepdim=True)"
+    source = GENERATE.format(bound=bound, end=end, result=result, pick=pick)
+    found = verdicts(tmp_path, source, "generate-length", "generate-none", "generate", "generate-beyond")
+    assert {v.verdict for v in found.values()} == {"passed"}, [v.failure for v in found.values()]
+
+
+def test_a_method_that_draws_is_judged_on_its_length_alone(tmp_path):
+    pick = "token = torch.multinomial(logits.softmax(-1), 1)"
+    end = "begin.size(1) + max_new_tokens"
+    source = GENERATE.format(bound="max_new_tokens", end=end, result="ids", pick=pick)
+    found = verdicts(tmp_path, source, "generate-length", "generate")
+    assert [v.verdict for v in found.values()] == ["passed", "unsupported"]
+    best = "logits = logits if top_k is None else logits.where(logits == logits.amax(-1, True), -math.inf)"
+    told = source.replace("max_new_tokens):", "max_new_tokens, top_k=None):")
+    told = told.replace("token =", best + "\n            token =")
+    assert verdicts(tmp_path, told, "generate", name="told.py")["generate"].verdict == "passed"
+
+
+@pytest.mark.parametrize(
+    "answer", ["None", "'text'", "{}", "[]", "ids", "logits[0]", "logits[..., None]", "object()"]
+)
+def test_whatever_comes_back_is_told_and_nothing_breaks(tmp_path, answer):
+    source = (
+        MODEL
+        + f"    def forward(self, ids):\n        logits = self.body(ids, None, 0)[0]\n        return {answer}\n"
+    )
+    found = verdicts(tmp_path, source, "shape", "no-future", "cache-steps")
+    assert found["shape"].verdict in ("failed", "errored")
+    assert all(v.verdict != "suite_fault" for v in found.values())
+
+
+def test_every_way_of_cutting_is_found_once():
+    assert compositions(3) == [(3,), (1, 2), (2, 1), (1, 1, 1)]
+    assert len(set(compositions(6))) == 32
+
+
+# what an earlier call returned, as an argument
+
+CHAIN = """
+class Opaque:
+    def __init__(self, value):
+        self.value = value
+
+    def add(self, n, table=None):
+        if table is not None:
+            table["seen"] = table.get("seen", 0) + n
+        return {"inner": Opaque(self.value + n), "sum": self.value + n, "table": table}
+
+
+def total(item, more=None):
+    return item.value + (more or {}).get("seen", 0)
+
+
+def start():
+    return (Opaque(1), 5)
+
+
+def fail():
+    raise ValueError("no")
+"""
+
+
+@pytest.fixture(params=[True, False], ids=["in process", "worker"])
+def session(request, tmp_path):
+    (tmp_path / "chain.py").write_text(CHAIN, "utf-8")
+    opened = open_session(locate(str(tmp_path / "chain.py")), in_process=request.param)
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def call(session, name, *args, **kwargs):
+    path = next(o["path"] for o in session.description["objects"] if o["name"] == name)
+    return Call(Built(path), "", args, kwargs)
+
+
+def test_a_call_takes_what_an_earlier_one_returned_though_it_never_crosses(session):
+    opaque = next(o["path"] for o in session.description["objects"] if o["name"] == "Opaque")
+    item = Built(opaque, (7,))
+    calls = [
+        call(session, "start"),
+        call(session, "total", item=wire.Earlier(1, (0,))),
+        Call(item, "add", (), {"n": 3, "table": {}}),
+        call(session, "total", item=wire.Earlier(1, ("inner",)), more=wire.Earlier(1, (), "table")),
+        call(session, "total", item=item),
+    ]
+    results = session.calls(calls)
+    assert results[0] == (wire.Opaque("chain.Opaque"), 5)
+    assert results[1] == 1
+    assert results[3:] == [13, 7]
+
+
+def test_what_a_failed_or_missing_call_should_have_given_fails_too(session):
+    calls = [call(session, "fail"), call(session, "total", item=wire.Earlier(1)), call(session, "start")]
+    results = session.calls(calls)
+    assert isinstance(results[0], CandidateError)
+    assert isinstance(results[1], CandidateError)
+    assert results[2][1] == 5
+    assert isinstance(session.calls([call(session, "total", item=wire.Earlier(1))])[0], CandidateError)
