@@ -188,8 +188,9 @@ class DecoderStack(nn.Module):
 class TinyTranslator(nn.Module):
     """An encoder that only embeds, and a stack that decodes."""
 
-    def __init__(self, V: int, d: int, H: int, d_ff: int, n_layers: int = 1):
+    def __init__(self, V: int, d: int, H: int, d_ff: int, n_layers: int = 1, pad_id: int = PAD_ID):
         super().__init__()
+        self.pad_id = pad_id
         self.src_embed = nn.Embedding(V, d)
         self.positions = PositionalEncoding(d)
         self.decoder = DecoderStack(V, d, H, d_ff, n_layers)
@@ -201,7 +202,7 @@ class TinyTranslator(nn.Module):
         return self.decoder(tgt, enc_out, src_mask)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        return self.decode_step(tgt, self.encode(src), src != PAD_ID)
+        return self.decode_step(tgt, self.encode(src), src != self.pad_id)
 
 
 # Generation -----------------------------------------------------------------------------------------

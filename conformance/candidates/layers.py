@@ -52,6 +52,7 @@ class LayerSubject(Subject):
     def __init__(self, session: Session, binding: Binding) -> None:
         super().__init__(session, binding)
         self.pick: tuple[str | int, ...] = ()
+        self.pick_known = False
         self.weights_pick: tuple[str | int, ...] | None = None
         self.averaged = False
         self.unbatched = False
@@ -131,7 +132,7 @@ class LayerSubject(Subject):
             what = f"an input of shape {tuple(self.turn(np.empty(shape)).shape)}"
             problems.append(f"it returned {kind_of(raw)} for {what}")
             return False
-        self.pick = found[0]
+        self.pick, self.pick_known = found[0], True
         return True
 
     def _probe_masks(self, square: bool) -> None:
@@ -249,6 +250,13 @@ class LayerSubject(Subject):
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         first = inputs[self.sequences[0]]
+        if self.binding.entry["kind"] == "class" and "n_heads" not in self.binding.constructor:
+            try:
+                self.session.build(self.object_for(inputs.case))
+            except CallFailed as error:
+                if error.kind == "exception" and self.pick_known:
+                    raise OutOfDomain(f"it cannot be built so wide: {error}") from None
+                raise
         if not self.unbatched:
             return [self.encode(inputs, self.masks_for(inputs))]
         return [self.encode(row, self.masks_for(row)) for row in (_row(inputs, b) for b in range(len(first)))]
@@ -290,12 +298,12 @@ class LayerSubject(Subject):
     def object_for(self, case: Mapping[str, Any]) -> Built:
         return self.built(case, self.double)
 
-    def weights_of(self, built: Built) -> list[dict[str, Any]]:
+    def weights_of(self, built: Built, repeated: bool = False) -> list[dict[str, Any]]:
         """An object's weights: what is registered or trainable; for others than modules, every array.
 
         To be asked for an object that was not called yet: calls may leave arrays behind.
         """
-        items = self.session.parameters(built)
+        items = self.session.parameters(built, repeated=repeated)
         if self.binding.entry["module_class"]:
             return [item for item in items if item["kind"] == "parameter" or item["trainable"]]
         return [item for item in items if item["value"].values.ndim]
@@ -446,6 +454,12 @@ class MultiheadSubject(LayerSubject):
             else:
                 raise OutOfDomain("it takes no mask")
         return masks
+
+    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
+        inputs = self.default(inputs)
+        if inputs.get("mask") is not None and self.has("mask"):
+            inputs = inputs.replaced(allowed=inputs["mask"])
+        return super().run_returning_inputs(inputs)
 
     def _per_row(self, values: np.ndarray) -> bool:
         return self.unbatched and values.ndim == 3

@@ -61,6 +61,7 @@ class ModelSubject(Subject):
         self._prepared: set[str] = set()
         if self.binding.entry["module_class"]:
             self.preparation = ("# triu makes its weights larger before the call, about 1.2 / sqrt(width)",)
+        self.matches: dict[tuple[Any, ...], Any] = {}  # what the weight method found
         self._stepwise: ModelSubject | None = None  # the same through encode and decode
 
     @property
@@ -106,7 +107,9 @@ class ModelSubject(Subject):
     def variation(self, **attributes: Any) -> ModelSubject:
         """The same object with other attributes, such as ``variant``, and a memory of its own."""
         other = type(self)(self.session, self.binding)
-        other.__dict__.update({**self.__dict__, "remembered": {}, "_stepwise": None, **attributes})
+        other.__dict__.update(
+            {**self.__dict__, "remembered": {}, "matches": {}, "_stepwise": None, **attributes}
+        )
         return other
 
     # probing
@@ -388,6 +391,10 @@ class ModelSubject(Subject):
             return self.array(values[0])
         return self.array(self._turned(values))
 
+    def to_own(self, values: np.ndarray) -> np.ndarray:
+        """A canonical output (B, T, ·) in the candidate's layout."""
+        return self._turned(values) if self.batched else values[0]
+
     def _turned(self, values: np.ndarray) -> np.ndarray:
         if self.convention("layout") != "sequence_first" or values.ndim < 2 or not self.batched:
             return values
@@ -485,6 +492,8 @@ class ModelSubject(Subject):
         }
 
     def _constant(self, argument: Any, case: Mapping[str, Any]) -> Any:
+        if argument.name == "d_ff" and "dff" in case:
+            return int(case["dff"])
         both = self.settable("src_V") and self.settable("V")
         if argument.name == "src_V" and both:
             return int(case["V"]) - FEWER

@@ -31,10 +31,12 @@ def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
     ``others`` are further masks, so that what is said of them is not taken for this one.
     """
     own, general = set(), set()
-    for sentence in re.split(r"[.;](?:\s|$)|\n", re.sub(r"[`*]", "", words)):
+    for sentence in re.split(r"[.;](?:\s|$)|\n", _plainer(words)):
         for found in _STATEMENT.finditer(sentence):
             meaning, value = _meaning(found["rest"]), found["value"].lower()
-            if not meaning or (not value.startswith(("true", "false")) and not _of_masks(sentence, name, others)):
+            if not meaning or (
+                not value.startswith(("true", "false")) and not _of_masks(sentence, name, others)
+            ):
                 continue  # a number may as well be a token's
             if value in ("false", "0"):
                 meaning = {"allow": "block", "block": "allow"}[meaning]
@@ -44,6 +46,20 @@ def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
                 general.add(meaning)
     said = own or general
     return said.pop() if len(said) == 1 else ""
+
+
+def _plainer(words: str) -> str:
+    """Negations spelled out, and what is no padding or not masked called by one word."""
+    words = re.sub(r"[`*]", "", words)
+    words = re.sub(
+        r"\b(is|are|can|may|must|should|does|do|was|wo|could)n['’]t\b", r"\1 not", words, flags=re.IGNORECASE
+    )
+    words = re.sub(
+        r"\b(non|not|no|other than|rather than)[- ]*(a )?pad\w*", "real", words, flags=re.IGNORECASE
+    )
+    return re.sub(
+        r"\b(unmasked|non[- ]?masked|not masked|unblocked)\b", "visible", words, flags=re.IGNORECASE
+    )
 
 
 def _of_masks(sentence: str, name: str, others: Sequence[str]) -> bool:

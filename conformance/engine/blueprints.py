@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...reference import faults
 from ...reference.baseline import layers
+from ...reference.baseline.positions import positional_encoding
+from ...reference.forms import FAULTS, Form, Stack
 from .cases import Case, Inputs
-from .matching import Blueprint, Held, Idle, Layer, Matched, Matcher, Undetermined, inner_width, rule
+from .matching import (
+    Blueprint,
+    Held,
+    Idle,
+    Layer,
+    Matched,
+    Matcher,
+    Undetermined,
+    inner_width,
+    is_ones,
+    rule,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..candidates.layers import LayerSubject
+    from ..candidates.models import ModelSubject
 
 # ε of the norm, and whether it is added to the standard deviation: what is common comes first.
 EPSILONS: tuple[Mapping[str, Any], ...] = (
@@ -29,6 +45,7 @@ EPSILONS: tuple[Mapping[str, Any], ...] = (
     {"eps": 1e-7},
     {"eps": 1e-9},
     {"eps": 1e-10},
+    {"eps": 1e-3},
     {"eps": 0.0},
     {"eps": 1e-8, "outside": True},
 )
@@ -195,8 +212,10 @@ def block_builds(
                     yield build, run, {"norm": "pre" if first else "post"}
 
 
-def known_faults(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -> Iterator[Blueprint]:
-    """The reference with one mistake each."""
+def known_faults(
+    subject: LayerSubject, case: Case, heads: Sequence[int], inner: int, nearest: Sequence[Blueprint]
+) -> Iterator[Blueprint]:
+    """The reference with one mistake each, in the nearest of its forms first."""
     width, role = case["h"] * case["d"], subject.role.id
     if role in ATTENTIONS:
         run = partial(run_attention, getattr(subject, "causal", False), 0)
@@ -208,12 +227,13 @@ def known_faults(subject: LayerSubject, case: Case, heads: Sequence[int], inner:
         for words, module in faults.feed_forward_faults(partial(layers.FeedForward, width, inner)):
             yield Blueprint(module, run_rows, fault=words)
     else:
-        seen = set()
+        builds = {}
         for build, run, told in block_builds(subject, width, heads, inner):
-            if (told["norm"], run) not in seen:
-                seen.add((told["norm"], run))
-                for words, module in faults.block_faults(build, getattr(subject, "triangle", True)):
-                    yield Blueprint(module, run, fault=words)
+            builds.setdefault((told["norm"], run), build)
+        order = dict.fromkeys((blueprint.conventions["norm"], blueprint.run) for blueprint in nearest)
+        for norm, run in order:
+            for words, module in faults.block_faults(builds[norm, run], getattr(subject, "triangle", True)):
+                yield Blueprint(module, run, fault=words)
 
 
 ATTENTIONS = ("multihead_attention", "causal_self_attention", "cross_attention")
@@ -251,7 +271,8 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
         matcher = Matcher(layer, _probe(subject, case, rng), base, rng, whole)
         try:
             return matcher.match(
-                list(forms(subject, case, heads, inner)), known_faults(subject, case, heads, inner)
+                list(forms(subject, case, heads, inner)),
+                lambda nearest: known_faults(subject, case, heads, inner, nearest),
             )
         except Idle:
             continue
@@ -269,3 +290,135 @@ def _probe(subject: LayerSubject, case: Case, rng: np.random.Generator) -> Input
         for name in subject.sequences
     }
     return subject.default(Inputs(small, arrays))
+
+
+# the decoder stack
+
+WORDS, LAYERS = 13, 2
+
+
+class CandidateStack(Layer):
+    """A decoder stack of two layers, built for itself."""
+
+    def __init__(self, subject: ModelSubject, case: Case) -> None:
+        variation = subject.variation(variant="weights", loud=False)
+        self.subject = variation
+        self.built = variation.built(case, variation.double)
+        self.parameters = [
+            Held(p["name"], p["value"].values, p["kind"], p["alias"], p["value"].dtype)
+            for p in subject.session.parameters(self.built)
+            if p["trainable"]
+            or (not subject.binding.entry["module_class"] and not _is_table(p["value"].values))
+        ]
+        self._dtypes = {p.name: p.dtype for p in self.parameters}
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        arrays = {
+            n: self.subject.array(np.ascontiguousarray(v.astype(self._dtypes[n]))) for n, v in values.items()
+        }
+        self.subject.session.load(self.built, arrays)
+        self.subject.remembered.clear()
+
+    def output(self, inputs: Inputs) -> np.ndarray:
+        return self.subject.run(inputs)["output"]
+
+    def sensitivities(self, inputs: Inputs, names: Sequence[str], cotangents: np.ndarray) -> list[np.ndarray]:
+        (call,) = self.subject.calls_for(inputs)
+        own = np.ascontiguousarray(np.stack([self.subject.to_own(c) for c in cotangents]))
+        return self.subject.session.sensitivities(call, self.subject.pick, names, self.subject.array(own))
+
+
+def _is_table(values: np.ndarray) -> bool:
+    """The sines and cosines of positions: no weights."""
+    shape = values.shape
+    return len(shape) == 2 and np.allclose(values, positional_encoding(*shape).numpy(), atol=1e-5)
+
+
+def run_stack(module: nn.Module, inputs: Inputs) -> Tensor:
+    import torch
+
+    return module(torch.from_numpy(np.array(inputs["tgt"])), tensor(inputs["memory"]))
+
+
+def stack_forms(layer: CandidateStack, case: Case, width: int) -> Iterator[Form]:
+    """The forms that a stack with these parameters may have, the likely ones first."""
+    own = [p for p in layer.parameters if not p.alias]
+    gains = sum(p.value.size == width and is_ones(p.value) for p in own)
+    shapes = [[n for n in p.value.shape if n != 1] for p in own]
+    tables = [shape for shape in shapes if sorted(shape) == sorted((WORDS, width))]
+    lengths = [shape[0] for shape in shapes if len(shape) == 2 and shape[1] == width and shape[0] > 4 * width]
+    inputs = Inputs(
+        case.replaced(B=1, T=3, S=3), {"tgt": np.array([[4, 9, 12]]), "memory": np.ones((1, 3, width))}
+    )
+    with np.errstate(over="ignore"):
+        logarithms = bool(np.allclose(np.exp(layer.output(inputs)).sum(axis=-1), 1.0, atol=1e-4))
+    for positions in ("learned",) if lengths else ("none", "sinusoidal"):
+        for scaled in (False, True):
+            final, tied = gains > 3 * LAYERS, len(tables) == 1
+            yield Form(positions, scaled, final, tied, logarithms, max(lengths, default=0))
+
+
+def matched_stack(subject: ModelSubject, case: Case) -> Matched:
+    """A decoder stack beside a reference with the same weights.  Raises as :func:`matched`."""
+    unit, width = case["d"], case["h"] * case["d"]
+    layer = CandidateStack(subject, case)
+    settable = subject.settable("d_ff")
+    inner = case["dff"] if settable else inner_width(layer.parameters, unit, width)
+    heads: Sequence[int] = (case["h"],) if subject.settable("n_heads") else (case["h"], 1)
+
+    def builder(told: Mapping[str, Any]) -> Callable[[], Any]:
+        norm = partial(layers.LayerNorm, **told["epsilon"])
+        options = {"norm_first": told["norm"] == "pre", "activation": told["activation"], "norm": norm}
+        return partial(layers.DecoderBlock, width, told["heads"], inner, **options)
+
+    def stack(told: Mapping[str, Any], form: Form, block: Callable[[], Any] | None = None) -> Stack:
+        norm = partial(layers.LayerNorm, **told["epsilon"])
+        return Stack(WORDS, width, LAYERS, block or builder(told), norm, form)
+
+    def known(nearest: Sequence[Blueprint]) -> Iterator[Blueprint]:
+        activations = set(faults.FEED_FORWARD.values()) - {faults.FEED_FORWARD["linear"]}
+        seen = set()
+        for blueprint in nearest:
+            told, form = blueprint.details, blueprint.details["form"]
+            key = (form, told["norm"], told["heads"])
+            if key in seen or told["activation"] != "relu":
+                continue
+            seen.add(key)
+            for fault, words in FAULTS.items():
+                yield Blueprint(stack(told, replace(form, fault=fault)), run_stack, fault=words)
+            pairs = zip(*(faults.block_faults(builder(told), True) for _ in range(LAYERS)), strict=True)
+            for pair in pairs:
+                words, left = pair[0][0], [module for _, module in pair]
+                if words not in activations:
+                    module = stack(told, form, lambda left=left: left.pop(0))
+                    yield Blueprint(module, run_stack, fault=f"in each block, {words}")
+
+    forms = list(stack_forms(layer, case, width))
+    blueprints = [
+        Blueprint(
+            stack(told, form),
+            run_stack,
+            {name: told[name] for name in ("norm", "activation")},
+            details={**told, "form": form},
+        )
+        for activation, epsilon in product(layers.ACTIVATIONS, EPSILONS[:4])
+        for norm, h in product(("post", "pre"), heads)
+        for told in [{"activation": activation, "epsilon": epsilon, "norm": norm, "heads": h}]
+        for form in forms
+    ]
+    for attempt in range(4):
+        rng = np.random.default_rng([attempt, 77])
+        probe = Inputs(
+            case.replaced(B=1, T=9, S=3),
+            {
+                "tgt": np.array([[4, 9, 12, 5, 7, 11, 6, 10, 8]]),
+                "memory": rng.normal(0.0, 1.0, (1, 3, width)),
+            },
+        )
+        base = rule(rng, unit, width, inner, WORDS)
+        matcher = Matcher(layer, probe, base, rng, "the stack")
+        try:
+            return matcher.match(blueprints, known)
+        except Idle:
+            continue
+    raise Undetermined("no input was found on which all of its weights matter")

@@ -15,7 +15,7 @@ A parameter that moves nothing (a key's bias) stays unmatched and is random in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PROJECTIONS = 8  # projections of the output whose gradients tell numbers apart
-EXACT = 1e-10  # two orders of operations in float64
+LOOKED_UP = ("embed", "positions")  # tables of the reference of which an input reads but some rows
+EXACT = 1e-8  # two orders of operations in float64, or a table that was made in float32
 CLOSE = 5e-6  # a float32 constant in a float64 layer; every known fault is a hundred times farther off
 LOOSE = 1e-4  # for naming a fault, where the norm's ε is not known
 ROUNDS = 40  # of breaking what interchangeable units have in common
@@ -44,6 +45,7 @@ class Blueprint:
     conventions: Mapping[str, str] = field(default_factory=dict)
     fault: str = ""
     weights: Callable[[nn.Module, Inputs], Tensor] | None = None  # of attention, (B, h, T, S)
+    details: Mapping[str, Any] = field(default_factory=dict)  # how the module was built
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,10 @@ class Undetermined(Exception):
 class Departs(Exception):
     """The layer is not the reference; the message says what shows it."""
 
-    def __init__(self, what: str, expected: Any = None, observed: Any = None) -> None:
+    def __init__(self, what: str, expected: Any = None, observed: Any = None, known: bool = False) -> None:
         super().__init__(what)
         self.what, self.expected, self.observed = what, expected, observed
+        self.known = known  # it follows a known mistake
 
 
 class Idle(Exception):
@@ -101,6 +104,8 @@ class Rule:
     gain: np.ndarray
     square: np.ndarray  # (unit, unit), symmetric
     wide: np.ndarray  # (inner, width)
+    words: int = 0  # the vocabulary, where there is an embedding
+    embedding: np.ndarray | None = None  # (words, width)
     interleaved: bool = False  # packed projections stand side by side in each unit, not one after another
 
     def kind(self, shape: tuple[int, ...], ones: bool) -> str:
@@ -111,8 +116,12 @@ class Rule:
         features = [n for n in axes if n % self.unit == 0]
         if sorted(axes) == sorted((self.inner, self.width)) and self.is_inner:
             return "feed-forward"
+        if self.words and sorted(axes) == sorted((self.words, self.width)):
+            return "embedding"
+        if len(axes) == 2 and axes[1] == self.width and axes[0] > 4 * self.width:
+            return "vector"  # a table of positions
         if len(axes) == 1 or (len(features) == 1 and self.inner not in axes):
-            known = len(features) == 1 or axes[0] == self.inner
+            known = len(features) == 1 or axes[0] in (self.inner, self.words)
             return ("gain" if ones and axes == [self.width] else "vector") if known else ""
         return "attention" if len(features) == 2 else ""
 
@@ -127,6 +136,9 @@ class Rule:
             return self.gain.reshape(shape)
         if kind == "vector":
             return np.zeros(shape)
+        if kind == "embedding" and self.embedding is not None:
+            axes = [n for n in shape if n != 1]
+            return (self.embedding if axes[0] == self.words else self.embedding.T).reshape(shape)
         if kind == "feed-forward":
             axes = [n for n in shape if n != 1]
             return (self.wide if axes[0] == self.inner else self.wide.T).reshape(shape)
@@ -143,8 +155,8 @@ class Rule:
         return None
 
 
-def rule(rng: np.random.Generator, unit: int, width: int, inner: int) -> Rule:
-    """A base state for layers of these sizes."""
+def rule(rng: np.random.Generator, unit: int, width: int, inner: int, words: int = 0) -> Rule:
+    """A base state for layers of these sizes, and for an embedding of so many words."""
     square = rng.normal(0.0, width**-0.5, (unit, unit))
     return Rule(
         unit,
@@ -153,6 +165,8 @@ def rule(rng: np.random.Generator, unit: int, width: int, inner: int) -> Rule:
         rng.uniform(0.5, 1.5, width),
         (square + square.T) / 2**0.5,
         rng.normal(0.0, width**-0.5, (inner, width)),
+        words,
+        rng.normal(0.0, 1.0, (words, width)),
     )
 
 
@@ -205,6 +219,9 @@ class Matched:
         ]
 
 
+Faults = Callable[[Sequence[Blueprint]], Iterable[Blueprint]]
+
+
 class Matcher:
     """Matches one layer with the blueprints of its role."""
 
@@ -214,8 +231,10 @@ class Matcher:
         self.single = any(p.dtype == "float32" for p in self.own)
         self.unknown: list[str] = []
 
-    def match(self, blueprints: Sequence[Blueprint], faults: Iterable[Blueprint] = ()) -> Matched:
+    def match(self, blueprints: Sequence[Blueprint], faults: Faults) -> Matched:
         """Find the blueprint that the layer follows, and carry random weights over.
+
+        ``faults`` makes blueprints with a known mistake each, given the right ones, the nearest first.
 
         Raises:
             Departs: the layer computes something else.
@@ -224,26 +243,26 @@ class Matcher:
         found = self._by_name(blueprints)
         if found is not None:
             return found
-        for interleaved in (False, True):
-            self.base = Rule(**{**self.base.__dict__, "interleaved": interleaved})
-            self._set(self.base)
-            observed = self.layer.output(self.probe)
-            best, least = None, np.inf
-            for blueprint in blueprints:
-                distance = self._distance(observed, blueprint)
-                if distance < least:
-                    best, least = blueprint, distance
-                if least < EXACT:
-                    break
-            if best is not None and least <= (2e-5 if self.single else CLOSE):
-                self._prepare(best.module, self.base)
-                return self._carry_over(best)
-            if not any(
-                n in (2 * self.base.width, 3 * self.base.width) for p in self.own for n in p.value.shape
-            ):
+        packed = {2 * self.base.width, 3 * self.base.width}
+        ways = (False, True) if any(n in packed for p in self.own for n in p.value.shape) else (False,)
+        outputs = []  # of the candidate in the base state, for each way in which packed weights may lie
+        for interleaved in ways:
+            self._set(replace(self.base, interleaved=interleaved))
+            outputs.append(self.layer.output(self.probe))
+        distances = np.full((len(ways), len(blueprints)), np.inf)
+        for n, blueprint in enumerate(blueprints):
+            expected = self._in_base(blueprint)
+            distances[:, n] = [self._far(observed, expected) for observed in outputs]
+            if distances[:, n].min() < EXACT:
                 break
-        self.base = Rule(**{**self.base.__dict__, "interleaved": False})
-        raise self._departs(blueprints, faults)
+        way, n = divmod(int(np.argmin(distances)), len(blueprints))
+        if distances[way, n] <= (2e-5 if self.single else CLOSE):
+            self.base = replace(self.base, interleaved=ways[way])
+            self._set(self.base)
+            self._prepare(blueprints[n].module, self.base)
+            return self._carry_over(blueprints[n])
+        nearest = [blueprints[k] for k in np.argsort(distances[0], kind="stable")]
+        raise self._departs(nearest, outputs[0], faults)
 
     def _by_name(self, blueprints: Sequence[Blueprint]) -> Matched | None:
         """Whoever names and shapes everything as the reference does needs no telling apart: a short cut."""
@@ -300,32 +319,26 @@ class Matcher:
 
     # telling what is wrong
 
-    def _departs(self, blueprints: Sequence[Blueprint], faults: Iterable[Blueprint]) -> Exception:
+    def _departs(self, nearest: Sequence[Blueprint], observed: np.ndarray, faults: Faults) -> Exception:
         """What is wrong, as an exception: by known mistakes, and by parts at zero."""
         self._set(self.base)
         if self.unknown:
             return Undetermined(f"not recognised among its parameters: {', '.join(self.unknown[:6])}")
-        observed = self.layer.output(self.probe)
-        best = min(blueprints, key=lambda b: self._distance(observed, b))
-        for fault in faults:
-            if self._distance(observed, fault) < LOOSE:
-                return Departs(f"{self.whole} behaves exactly like one with this mistake: {fault.fault}")
-        where = self._where(blueprints)
-        self._set(self.base)
-        self._prepare(best.module, self.base)
-        expected = self._run(best)
-        return Departs(
-            f"{self.whole} does not compute what the reference does with the same weights{where}",
-            expected,
-            observed,
-        )
+        for fault in faults(nearest):
+            if self._far(observed, self._in_base(fault)) < LOOSE:
+                what = f"{self.whole} behaves exactly like one with this mistake: {fault.fault}"
+                return Departs(what, known=True)
+        where = self._where(nearest)
+        what = f"{self.whole} does not compute what the reference does with the same weights{where}"
+        return Departs(what, self._in_base(nearest[0]), observed)
 
-    def _distance(self, observed: np.ndarray, blueprint: Blueprint) -> float:
+    def _in_base(self, blueprint: Blueprint) -> np.ndarray:
+        """What a blueprint gives in the base state; empty for a mistake that needs other sizes."""
         self._prepare(blueprint.module, self.base)
         try:
-            return self._far(observed, self._run(blueprint))
-        except RuntimeError:  # a mistake that needs other sizes
-            return np.inf
+            return self._run(blueprint)
+        except RuntimeError:
+            return np.empty(0)
 
     def _where(self, blueprints: Sequence[Blueprint]) -> str:
         kinds = {self.base.kind(p.value.shape, is_ones(p.value)) for p in self.own}
@@ -382,7 +395,7 @@ class Matcher:
             if turn == 0:
                 silent_c, silent_r = self._silent(prints_c), self._silent(prints_r)
                 idle = {reference.name_of(int(n)) for n in np.flatnonzero(silent_r)}
-                if any(not name.endswith("w_k.bias") for name in idle):
+                if any(not name.endswith("w_k.bias") and not name.startswith(LOOKED_UP) for name in idle):
                     raise Idle
                 self._recognised(candidate, reference, prints_c, prints_r, labels_c, labels_r, silent_c)
             classes = self._ambiguous(reference, labels_r, silent_r)
@@ -448,7 +461,7 @@ class Matcher:
         if shared is not None:
             one, other = (reference.name_of(n) for n in shared)
             parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
-            raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own")
+            raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own", known=True)
         raise Undetermined(f"its parameter {name} does what no parameter of the reference does")
 
     @staticmethod
@@ -636,6 +649,6 @@ def _slot(name: str) -> str:
         "cross_attention": " of the cross-attention",
         "feed_forward": " of the feed-forward",
     }
-    return (
-        word + next((place[p] for p in parts if p in place), "") + ("'s bias" if parts[-1] == "bias" else "")
-    )
+    where = next((place[p] for p in parts if p in place), "")
+    layer = f" in layer {int(parts[1]) + 1}" if parts[0] == "blocks" else ""
+    return word + where + layer + ("'s bias" if parts[-1] == "bias" else "")

@@ -10,6 +10,7 @@ import numpy as np
 from ...spec import Formula
 from ..candidates.errors import CallFailed
 from ..candidates.layers import LayerSubject
+from ..candidates.models import ModelSubject
 from ..engine import blueprints
 from ..engine.cases import Case, Inputs, Unseen, normal
 from ..engine.matching import Departs, Matched, Undetermined, is_ones, rule
@@ -33,6 +34,7 @@ __all__ = [
     "own_parameters",
     "positions_stay_apart",
     "recomputed",
+    "recomputed_stack",
     "refuses_other_batch",
     "residual",
     "row_by_row",
@@ -82,6 +84,40 @@ def matching(trial: Trial) -> Matched:
     if isinstance(found, CallFailed):
         raise found
     return found
+
+
+def recomputed_stack(trial: Trial) -> None:
+    """A decoder stack against the reference with the same weights, in whatever form it has.
+
+    Stacks differ in more than can be listed: one that follows no known form is left to other claims, and
+    only one that follows a known mistake fails.
+    """
+    subject = trial.subject
+    assert isinstance(subject, ModelSubject)
+    if subject.takes != "ids" or not subject.batched or subject.form not in ("(B, T, V)", "(B, T, d)"):
+        raise trial.skip("it is no stack from ids to a score for every word at every position")
+    if not (subject.settable("V") and subject.settable("n_layers")) or subject.form == "(B, T, d)":
+        raise trial.skip("its vocabulary or its number of layers cannot be set")
+    key = subject.session.generation
+    found = subject.matches.get((key,))
+    if found is None:
+        try:
+            found = blueprints.matched_stack(subject, trial.case)
+        except (Departs, Undetermined, CallFailed) as error:
+            found = error
+        subject.matches[(key,)] = found
+    if isinstance(found, Departs) and found.known:
+        raise Violation(found.what)
+    if isinstance(found, Departs | Undetermined):
+        raise trial.skip(f"it follows none of the forms that are known here: {found}")
+    if isinstance(found, CallFailed):
+        raise found
+    inputs = trial.inputs
+    observed = subject.variation(variant="weights", loud=False).run(inputs)["output"]
+    expected = found.expected(inputs)
+    allowed = (2e-4 if found.single else 1e-5) * max(1.0, float(np.abs(expected).max()))
+    subject.last_calls = ()
+    trial.same(observed, expected, "with its own weights, the score", allowed)
 
 
 def _difference(expected: np.ndarray, observed: np.ndarray) -> Difference:
@@ -166,10 +202,10 @@ def _same_gradients(
 # parameters
 
 
-def _weights(trial: Trial, case: Case | None = None) -> list[dict[str, Any]]:
+def _weights(trial: Trial, case: Case | None = None, repeated: bool = False) -> list[dict[str, Any]]:
     """The weights of an object that nobody called."""
     other = _layer(trial).apart("counted")
-    return other.weights_of(other.object_for(trial.case if case is None else case))
+    return other.weights_of(other.object_for(trial.case if case is None else case), repeated)
 
 
 def _counted(trial: Trial, case: Case | None = None) -> tuple[int, int]:
@@ -206,13 +242,19 @@ def number_of_parameters(trial: Trial, matrices: Formula, vectors: Formula) -> N
 
 
 def own_parameters(trial: Trial) -> None:
-    """No two parameters stand in the same memory."""
-    for item in _weights(trial):
-        if item["alias"] and item["value"].values.size:
+    """No two parameters of a kind stand in the same memory."""
+    for item in _weights(trial, repeated=True):
+        if item["alias"] and item["value"].values.size and _alike(item["name"], item["alias"]):
             raise Violation(
                 f"{item['name']} and {item['alias']} are one and the same parameter",
                 Difference("a parameter of its own", f"the same memory as {item['alias']}"),
             )
+
+
+def _alike(name: str, other: str) -> bool:
+    """Whether two names are of parallel parts; a list of all weights beside the layers is no second set."""
+    one, two = name.split("."), other.split(".")
+    return len(one) == len(two) and sum(a != b for a, b in zip(one, two, strict=True)) == 1
 
 
 def own_norms(trial: Trial, count: int) -> None:
@@ -322,6 +364,8 @@ def layer_weights(trial: Trial) -> None:
     trial.same(weights.sum(axis=-1), np.ones(weights.shape[:-1]), "the sum of a row of weights", LOOSE)
     trial.holds(weights >= -1e-7, weights, "a weight is below zero", "at least 0")
     allowed = inputs.get("allowed")
+    if getattr(_layer(trial), "causal", False):
+        allowed = np.broadcast_to(np.tri(T, S, dtype=bool), (case["B"], T, S))
     if allowed is not None:
         blocked = np.broadcast_to(~allowed if weights.ndim == 3 else ~allowed[:, None], weights.shape)
         trial.same(weights, np.zeros(weights.shape), "the weight of a blocked key", 1e-6, blocked)
@@ -371,10 +415,17 @@ def positions_stay_apart(trial: Trial) -> None:
     B, T = inputs["query"].shape[:2]
     if inputs["key"].shape[1] != T:
         raise trial.skip("this looks at sequences of equal length")
-    inputs = inputs.replaced(allowed=np.broadcast_to(np.eye(T, dtype=bool), (B, T, T)).copy())
-    before = trial.call(inputs)["output"]
     rng = trial.case.rng
     one = getattr(subject, "form", "") == "self"
+    if not one:  # queries do not see each other, whatever the keys
+        plain = trial.call(inputs)["output"]
+        query = inputs["query"].copy()
+        query[:, -1] += normal(rng, query[:, -1].shape, 2.0) + 0.3
+        after = trial.call(inputs.replaced(query=query))["output"]
+        where = np.broadcast_to((np.arange(T) != T - 1)[None, :, None], plain.shape)
+        trial.same(after, plain, f"query {T - 1} was changed: the output elsewhere", _allowed(trial), where)
+    inputs = inputs.replaced(allowed=np.broadcast_to(np.eye(T, dtype=bool), (B, T, T)).copy())
+    before = trial.call(inputs)["output"]
     for j in range(T):
         changed = {}
         for name in ("query",) if one else ("query", "key", "value"):
@@ -579,9 +630,38 @@ def layer_norm(trial: Trial) -> None:
         trial.same(observed, np.zeros(x.shape), "for a row of equal entries, the output", 1e-4)
         return
     variance = np.maximum(x.var(axis=-1, keepdims=True), 1e-12)  # two equal entries by chance
-    low, high = ((x - mean) / np.sqrt(variance + eps) for eps in (0.0, 1e-5))
+    low, high = ((x - mean) / np.sqrt(variance + eps) for eps in (0.0, 1.1e-3))
     expected = (low + high) / 2
-    trial.same(observed, expected, "the normed entry", np.abs(high - low) + 1e-4)
+    allowed = np.abs(high - low) / 2 + 1e-4
+    trial.same(observed, expected, "the normed entry", allowed)
+    loaded = _with_gain_and_bias(trial)
+    if loaded is not None:
+        other, gain, bias = loaded
+        observed = other.call(inputs)["output"]
+        what = "with another gain and bias, the normed entry"
+        trial.same(observed, expected * gain + bias, what, allowed * np.abs(gain) + 1e-4)
+
+
+def _with_gain_and_bias(trial: Trial) -> tuple[LayerSubject, np.ndarray, np.ndarray] | None:
+    """The norm with a gain and a bias of its own; None where they cannot be told by what they start with."""
+    subject, rng = _layer(trial), trial.case.rng
+    other = subject.apart("trained")
+    built = other.object_for(trial.case)
+    width = trial.case["h"] * trial.case["d"]
+    new = {"gain": normal(rng, (width,), 0.3) + 1.0, "bias": normal(rng, (width,), 0.5)}
+    values = {}
+    for item in other.weights_of(built):
+        value = item["value"].values
+        kind = {1.0: "gain", 0.0: "bias"}.get(float(value.flat[0])) if value.size == width else None
+        if kind is None or not (value == value.flat[0]).all():
+            return None
+        values[kind] = (item["name"], new[kind].reshape(value.shape))
+    if not values:
+        return None
+    subject.session.load(built, {name: subject.array(value) for name, value in values.values()})
+    subject.last_calls = ()
+    gain = new["gain"] if "gain" in values else np.ones(width)
+    return other, gain, new["bias"] if "bias" in values else np.zeros(width)
 
 
 def drops_out_in_training(trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""The key projection is the query projection: one matrix under two names."""
+"""The key projection's weight is tied to the query projection's."""
 
 import torch.nn as nn
 import torch.nn.functional as F
@@ -9,7 +9,8 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.n_heads = n_heads
         self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = self.q_proj
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.k_proj.weight = self.q_proj.weight
         self.v_proj = nn.Linear(d_model, d_model)
         self.o_proj = nn.Linear(d_model, d_model)
 

@@ -1,4 +1,4 @@
-"""Keys and values share one projection under two names."""
+"""Keys and values share one matrix; their biases differ."""
 
 import math
 
@@ -11,7 +11,8 @@ class CrossAttention(nn.Module):
         self.n_heads = n_heads
         self.w_q = nn.Linear(d_model, d_model)
         self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = self.w_k
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_v.weight = self.w_k.weight
         self.w_o = nn.Linear(d_model, d_model)
 
     def split(self, x):

@@ -13,5 +13,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x):
         hidden = F.relu(self.fc1(x))
-        pieces = zip(self.fc2.weight.split(256), self.fc2.bias.split(256))
+        pieces = zip(self.fc2.weight.split(256), self.fc2.bias.split(256), strict=True)
         return torch.cat([F.linear(hidden, weight, bias) for weight, bias in pieces], dim=1)

@@ -13,7 +13,9 @@ class MultiHeadAttention(nn.Module):
         self.out = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, q, k, v, mask=None):
-        q, k, v = (layer(x).unflatten(-1, (self.num_heads, -1)) for layer, x in zip(self.qkv, (q, k, v)))
+        q, k, v = (
+            layer(x).unflatten(-1, (self.num_heads, -1)) for layer, x in zip(self.qkv, (q, k, v), strict=True)
+        )
         scores = torch.einsum("bthd,bshd->bhts", q, k) / q.size(-1) ** 0.5
         if mask is not None:
             if mask.dim() == 3:

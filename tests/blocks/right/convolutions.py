@@ -8,7 +8,9 @@ class Attention(nn.Module):
     def __init__(self, channels, n_heads):
         super().__init__()
         self.n_heads = n_heads
-        self.conv_q, self.conv_k, self.conv_v, self.conv_o = (nn.Conv1d(channels, channels, 1) for _ in range(4))
+        self.conv_q, self.conv_k, self.conv_v, self.conv_o = (
+            nn.Conv1d(channels, channels, 1) for _ in range(4)
+        )
 
     def forward(self, x, c, attn_mask=None):
         b, d, t = x.shape

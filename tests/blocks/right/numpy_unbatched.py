@@ -20,7 +20,9 @@ class DecoderBlock:
 
     def attend(self, w, x, z, mask=None):
         outputs = []
-        for q, k, v in zip(*(np.split(a, self.n_heads, axis=1) for a in (x @ w["q"], z @ w["k"], z @ w["v"])), strict=True):
+        for q, k, v in zip(
+            *(np.split(a, self.n_heads, axis=1) for a in (x @ w["q"], z @ w["k"], z @ w["v"])), strict=True
+        ):
             scores = q @ k.T / np.sqrt(q.shape[1])
             if mask is not None:
                 scores = np.where(mask, -np.inf, scores)
@@ -28,7 +30,9 @@ class DecoderBlock:
         return np.concatenate(outputs, axis=1) @ w["o"]
 
     def norm(self, n, x):
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * self.gamma[n] + self.beta[n]
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * self.gamma[
+            n
+        ] + self.beta[n]
 
     def forward(self, x, memory):
         """(T, d), (S, d) -> (T, d)."""

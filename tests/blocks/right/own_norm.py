@@ -19,7 +19,10 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, emb_dim, n_heads, hidden):
         super().__init__()
-        self.attn1, self.attn2 = nn.MultiheadAttention(emb_dim, n_heads), nn.MultiheadAttention(emb_dim, n_heads)
+        self.attn1, self.attn2 = (
+            nn.MultiheadAttention(emb_dim, n_heads),
+            nn.MultiheadAttention(emb_dim, n_heads),
+        )
         self.l1, self.l2 = nn.Linear(emb_dim, hidden), nn.Linear(hidden, emb_dim)
         self.n1, self.n2, self.n3 = Norm(emb_dim), Norm(emb_dim), Norm(emb_dim)
 

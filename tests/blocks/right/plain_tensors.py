@@ -10,14 +10,20 @@ class DecoderBlock:
         self.h = n_heads
         self.own = [torch.randn(d_model, d_model) / math.sqrt(d_model) for _ in range(4)]
         self.cross = [torch.randn(d_model, d_model) / math.sqrt(d_model) for _ in range(4)]
-        self.ff = [torch.randn(d_model, d_ff) / math.sqrt(d_model), torch.randn(d_ff, d_model) / math.sqrt(d_ff)]
+        self.ff = [
+            torch.randn(d_model, d_ff) / math.sqrt(d_model),
+            torch.randn(d_ff, d_model) / math.sqrt(d_ff),
+        ]
         self.gains = [torch.ones(d_model) for _ in range(3)]
         self.shifts = [torch.zeros(d_model) for _ in range(3)]
 
     def attend(self, weights, x, z, causal=False):
         w_q, w_k, w_v, w_o = weights
         B, T, d = x.shape
-        q, k, v = ((a @ w).view(B, -1, self.h, d // self.h).transpose(1, 2) for a, w in ((x, w_q), (z, w_k), (z, w_v)))
+        q, k, v = (
+            (a @ w).view(B, -1, self.h, d // self.h).transpose(1, 2)
+            for a, w in ((x, w_q), (z, w_k), (z, w_v))
+        )
         scores = q @ k.mT / math.sqrt(d // self.h)
         if causal:
             scores += torch.full((T, T), -math.inf).triu(1)

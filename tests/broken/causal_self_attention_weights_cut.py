@@ -1,4 +1,4 @@
-"""The weights that are returned were taken before the mask, the output after it."""
+"""The weights that are returned have the triangle cut out after the softmax, so rows sum to less than 1."""
 
 import math
 
@@ -21,7 +21,7 @@ class CausalSelfAttention(nn.Module):
         k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         att = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
-        weights = att.softmax(dim=-1)
+        weights = att.softmax(dim=-1).tril()
         future = torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)
         att = att.masked_fill(future, float("-inf")).softmax(dim=-1)
         y = (att @ v).transpose(1, 2).contiguous().view(B, T, C)

@@ -1,0 +1,99 @@
+"""The decoder stack in the forms that correct ones have, and with the mistakes that it is known for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .baseline.masks import build_causal_mask
+from .baseline.positions import positional_encoding
+
+Block = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What correct stacks do differently; ``fault`` is a mistake, or nothing.
+
+    ``positions``: none, sinusoidal, or learned (of which ``length`` are stored); ``scaled``: the embedding is
+    multiplied by √d; ``final_norm``: a norm after the last block; ``tied``: the head is the embedding.
+    """
+
+    positions: str = "none"
+    scaled: bool = False
+    final_norm: bool = False
+    tied: bool = False
+    logarithms: bool = False
+    length: int = 0
+    fault: str = ""
+
+
+FAULTS = {
+    "positions in each layer": "positions are added again in every layer",
+    "positions twice": "positions are added twice",
+    "scaled twice": "the embedding is scaled twice",
+    "memory once": "the memory reaches the first layer alone",
+    "embedding to all": "every layer is fed the embedding instead of the layer below",
+    "first layer": "the first layer does the work of all",
+    "one layer less": "the last layer is not used",
+    "no mask": "no causal mask reaches the layers",
+    "probabilities": "the scores went through a softmax",
+    "residual stack": "the input is added again to what the layers give",
+}
+
+
+class Stack(nn.Module):
+    """Ids → embedding, positions → blocks → scores, in one of the forms."""
+
+    table: Tensor
+
+    def __init__(
+        self, V: int, d_model: int, n_layers: int, block: Block, norm: Callable[[int], nn.Module], form: Form
+    ) -> None:
+        super().__init__()
+        self.form = form
+        self.embed = nn.Embedding(V, d_model)
+        self.blocks = nn.ModuleList(block() for _ in range(n_layers))
+        self.head = nn.Linear(d_model, V)
+        if form.tied:
+            self.head.weight = self.embed.weight
+        if form.final_norm:
+            self.norm = norm(d_model)
+        if form.positions == "learned":
+            self.positions = nn.Embedding(form.length, d_model)
+        self.register_buffer("table", positional_encoding(64, d_model))
+
+    def forward(self, tgt: Tensor, memory: Tensor) -> Tensor:
+        """(B, T) ids, (B, S, d) -> (B, T, V)."""
+        form, fault, T = self.form, self.form.fault, tgt.size(1)
+        x = self.embed(tgt)
+        for _ in range({"scaled twice": 2}.get(fault, 1) if form.scaled else 0):
+            x = x * math.sqrt(x.size(-1))
+        places = torch.zeros(T, x.size(-1), dtype=x.dtype)
+        if form.positions == "sinusoidal":
+            places = self.table[:T].to(x.dtype)
+        elif form.positions == "learned":
+            places = self.positions(torch.arange(T))
+        x = start = x + places * (2 if fault == "positions twice" else 1)
+        causal = None if fault == "no mask" else build_causal_mask(T)
+        used = list(self.blocks)
+        if fault == "one layer less":
+            used = used[:-1]
+        if fault == "first layer":
+            used = [used[0]] * len(used)
+        for n, block in enumerate(used):
+            read = torch.zeros_like(memory) if n and fault == "memory once" else memory
+            x = start if fault == "embedding to all" else x
+            if n and fault == "positions in each layer":
+                x = x + places
+            x = block(x, read, causal)
+        if fault == "residual stack":
+            x = x + start
+        scores = self.head(self.norm(x) if form.final_norm else x)
+        if fault == "probabilities":
+            return scores.softmax(dim=-1)
+        return scores.log_softmax(dim=-1) if form.logarithms else scores

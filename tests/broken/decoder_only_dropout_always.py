@@ -1,0 +1,19 @@
+"""Functional dropout that does not know of eval mode."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class DecoderOnlyBlock(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1):
+        super().__init__()
+        self.p = dropout
+        self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+
+    def forward(self, x):
+        future = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+        x = self.norm1(x + self.attention(x, x, x, attn_mask=future)[0])
+        return self.norm2(x + F.dropout(self.ff(x), self.p))

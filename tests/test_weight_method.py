@@ -1,0 +1,261 @@
+"""The weight method: a correct block passes in any style, a wrong one is refuted and told where it is wrong."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from triu.conformance.api import open_check
+from triu.conformance.engine.matching import Held, is_ones, rule
+from triu.spec import load_spec
+
+BLOCKS = Path(__file__).parent / "blocks"
+SPEC = load_spec()
+OF_THE_BLOCK = [claim for claim in SPEC.claims.values() if claim.role == "decoder_block"]
+RECOMPUTED = [replace(SPEC.claims["decoder-block.recomputed"], rests_on=())]  # alone, which is quicker
+BAD = ("failed", "errored", "inconclusive", "suite_fault")
+
+# What of a wrong block's failures has to be said, in the words of the failure.
+TOLD = {
+    "no_residual_self": "residual around the self-attention",
+    "no_residual_cross": "residual around the cross-attention",
+    "no_residual_feed_forward": "residual around the feed-forward",
+    "scaled_by_width": "in the self-attention, .*model's width",
+    "gelu": "feed-forward uses GELU",
+    "shared_attention": "of the self-attention and as .* of the cross-attention",
+    "early_query": "cross-attention's query",
+    "keys_from_target": "memory row 0 was changed",
+    "unbiased_deviation": "norms divide by the standard deviation with d - 1",
+    "norm_before_residual": "norm of the cross-attention",
+    "triangle_over_memory": "memory row . was changed",
+    "no_activation": "feed-forward has no activation",
+    "mixed_norms": "feed-forward .* norm on the other side",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def judge(path, seed=0, claims=OF_THE_BLOCK, **options):
+    """The verdicts of a file by claim."""
+    check = open_check(path, spec=SPEC, in_process=True, seed=seed, **options)
+    try:
+        return {claim.id: check.verdicts(claim)[0] for claim in claims}
+    finally:
+        check.close()
+
+
+def told(verdicts):
+    """What went wrong, as it is said."""
+    return {c: (v.reason, v.failure and v.failure.what) for c, v in verdicts.items() if v.verdict in BAD}
+
+
+# blocks in many styles
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("path", sorted((BLOCKS / "right").glob("*.py")), ids=lambda path: path.stem)
+def test_a_correct_block_passes_in_any_style(path, seed):
+    verdicts = judge(path, seed, RECOMPUTED if seed else OF_THE_BLOCK, examples=5)
+    broken = {c: t for c, t in told(verdicts).items() if SPEC.claims[c].level == "MUST"}
+    assert not broken
+    assert verdicts["decoder-block.recomputed"].verdict == "passed"
+
+
+def test_every_wrong_block_has_its_words():
+    assert {path.stem for path in (BLOCKS / "wrong").glob("*.py")} == TOLD.keys()
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_wrong_block_is_refuted_and_told_where(name):
+    telling = [SPEC.claims[f"decoder-block.{part}"] for part in ("memory", "own-parameters", "recomputed")]
+    verdicts = judge(BLOCKS / "wrong" / f"{name}.py", claims=telling, examples=5)
+    said = [v.failure.what for v in verdicts.values() if v.verdict == "failed"]
+    assert said, "it was not refuted"
+    assert any(re.search(TOLD[name], what) for what in said), said
+
+
+def test_what_was_declared_is_no_mistake():
+    path = BLOCKS / "wrong" / "gelu.py"
+    declared = {"decoder_block": {"activation": "gelu"}}
+    assert (
+        judge(path, claims=RECOMPUTED, conventions=declared)["decoder-block.recomputed"].verdict == "passed"
+    )
+
+
+# parameters
+
+BLOCK = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class DecoderBlock(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff):
+        super().__init__()
+        self.own = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+        self.cross = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+        self.w1, self.w2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.norms = nn.ModuleList(nn.LayerNorm(d_model, eps=1e-5) for _ in range(3))
+        EXTRA
+
+    def forward(self, x, memory, causal_mask=None):
+        x = self.norms[0](x + self.own(x, x, x, attn_mask=causal_mask)[0])
+        x = self.norms[1](x + self.cross(x, memory, memory)[0])
+        return self.norms[2](x + self.w2(self.w1(x).relu()))
+"""
+
+
+@pytest.fixture
+def recomputed(tmp_path):
+    """The verdict of decoder-block.recomputed on a block with replaced parts."""
+
+    def judged(*replaced, source=BLOCK):
+        for old, new in replaced:
+            assert old in source
+            source = source.replace(old, new)
+        path = tmp_path / "candidate.py"
+        path.write_text(source.replace("EXTRA", "pass"), "utf-8")
+        return judge(path, claims=RECOMPUTED, examples=5)["decoder-block.recomputed"]
+
+    return judged
+
+
+def test_the_block_that_the_others_depart_from_passes(recomputed):
+    assert recomputed().verdict == "passed"
+
+
+@pytest.mark.parametrize("shape", ["3", "11, 13", "2, 3, 11"])
+def test_a_parameter_of_unknown_shape_is_inconclusive(recomputed, shape):
+    verdict = recomputed(
+        ("EXTRA", f"self.strange = nn.Parameter(torch.full(({shape},), 0.1))"),
+        ("self.w2(self.w1(x).relu())", "self.w2(self.w1(x).relu()) * (1 + self.strange.sum())"),
+    )
+    assert verdict.verdict == "inconclusive", verdict.failure
+    assert "strange" in verdict.reason
+
+
+def test_an_unknown_parameter_that_plays_no_part_is_no_reason_to_fail(recomputed):
+    verdict = recomputed(("EXTRA", "self.strange = nn.Parameter(torch.zeros(11, 13))"))
+    assert verdict.verdict in ("passed", "inconclusive"), verdict.failure
+
+
+def test_a_gate_of_a_known_shape_is_never_passed(recomputed):
+    verdict = recomputed(
+        ("EXTRA", "self.gate = nn.Parameter(torch.zeros(d_model))"),
+        ("self.w2(self.w1(x).relu())", "self.w2(self.w1(x).relu()) * (1 + self.gate)"),
+    )
+    assert verdict.verdict in ("failed", "inconclusive")
+
+
+def test_a_parameter_that_serves_twice_is_told(recomputed):
+    verdict = recomputed(
+        ("self.cross = nn", "# nn"),
+        ("self.cross(x,", "self.own(x,"),
+    )
+    assert verdict.verdict == "failed"
+    what = verdict.failure.what
+    assert re.search("own.* serves as .*self-attention.* and as .*cross-attention", what), what
+
+
+# mistakes that equal heads, or weights that are all alike, do not show
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "heads = weights.mean(dim=1, keepdim=True) @ v",
+        "heads = weights[:, [0, 0]] @ v",
+        "heads = torch.cat([heads[:, :1], heads[:, :1]], dim=1)",
+    ],
+)
+def test_what_only_random_weights_show_is_refuted(recomputed, mistake):
+    source = BLOCK + textwrap.dedent(
+        """
+        class Attention(nn.Module):
+            def __init__(self, d, h, batch_first):
+                super().__init__()
+                self.h = h
+                self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+
+            def forward(self, x, z, _, attn_mask=None):
+                q, k, v = (
+                    f(y).unflatten(-1, (self.h, -1)).transpose(1, 2)
+                    for f, y in ((self.q, x), (self.k, z), (self.v, z))
+                )
+                scores = q @ k.mT / q.size(-1) ** 0.5
+                if attn_mask is not None:
+                    scores = scores.masked_fill(attn_mask, -torch.inf)
+                weights = scores.softmax(-1)
+                heads = weights @ v
+                MISTAKE
+                return self.o(heads.transpose(1, 2).flatten(2)), None
+        """
+    )
+    verdict = recomputed(
+        ("self.cross = nn.MultiheadAttention", "self.cross = Attention"), ("MISTAKE", mistake), source=source
+    )
+    told_apart = "mean" not in mistake
+    assert verdict.verdict in ("failed", "inconclusive")[: 2 - told_apart], (verdict.verdict, verdict.reason)
+
+
+# what is the author's own choice
+
+
+@pytest.mark.parametrize("eps", ["1e-3", "1e-4", "2e-5"])
+def test_the_epsilon_of_the_norms_is_the_authors_choice(recomputed, eps):
+    verdict = recomputed(("eps=1e-5", f"eps={eps}"))
+    assert verdict.verdict == "passed", (verdict.reason, verdict.failure)
+
+
+# the base state
+
+
+def test_the_base_state_goes_by_shape_alone():
+    base = rule(np.random.default_rng(0), unit=5, width=10, inner=7)
+    assert base.kind((10,), True) == "gain"
+    assert base.kind((10,), False) == base.kind((7,), False) == base.kind((2, 5), False) == "vector"
+    assert base.kind((7, 10), False) == base.kind((7, 10, 1), False) == "feed-forward"
+    for shape in ((10, 10), (30, 10), (2, 10, 5), (10, 2, 5), (5, 10), (10, 10, 1)):
+        assert base.kind(shape, False) == "attention", shape
+    for shape in ((), (3,), (11, 13)):
+        assert base.kind(shape, False) == "", shape
+        assert base.value(shape, False) is None
+
+
+def test_gains_of_several_norms_in_one_array_are_gains():
+    base = rule(np.random.default_rng(0), unit=5, width=10, inner=7)
+    assert base.kind((3, 10), True) == "gain"
+    value = base.value((3, 10), True)
+    assert value is not None
+    assert np.array_equal(value, np.broadcast_to(base.gain, (3, 10)))
+
+
+def test_a_layout_does_not_matter_in_the_base_state():
+    """W_q of head 1 as (d, h, dh), (h, d, dh) or rows of a packed (3d, d): the same small symmetric matrix."""
+    base = rule(np.random.default_rng(0), unit=5, width=10, inner=7)
+    square = base.square
+    assert np.array_equal(square, square.T)
+    packed, heads = base.value((30, 10), False), base.value((2, 10, 5), False)
+    assert packed is not None
+    assert heads is not None
+    assert np.array_equal(packed[:5, :5], square)
+    assert np.array_equal(packed[25:, 5:], square)
+    assert np.array_equal(heads[1, 5:], square)
+
+
+def test_ones_are_told_from_a_single_number():
+    assert is_ones(np.ones(10))
+    assert not is_ones(np.ones(1))
+    assert not is_ones(np.zeros(10))
+    assert Held("gain", np.ones(3), "parameter", "", "float64").name == "gain"
