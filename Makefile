@@ -8,13 +8,13 @@ STAMP := $(VENV)/installed
 .PHONY: check test lint bench clean
 
 check: $(STAMP)
-	@for example in examples/*.py; do \
+	@for example in examples/*.py examples/*/; do \
 		$(BIN)/triu check $$example; status=$$?; echo; \
 		test $$status -le 1 || exit $$status; \
 	done
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

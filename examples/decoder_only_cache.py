@@ -71,7 +71,7 @@ class DecoderOnlyTransformer(nn.Module):
         self.head = nn.Linear(d_model, vocab_size)
 
     def forward(self, ids, past_key_values=None, use_cache=False):
-        """ids: (B, T), the tokens after those in the cache; returns logits (B, T, V), and the cache if asked."""
+        """ids: (B, T), the tokens after the cached ones; returns logits (B, T, V), and the cache if asked."""
         start = past_key_values[0]["k"].size(2) if past_key_values is not None else 0
         T = ids.size(1)
         if start + T > self.max_len:

@@ -40,7 +40,7 @@ def make_pad_mask(ids, pad_id=PAD):
 
 
 def hide(padding):
-    """(B, S) bool, True at padding -> (B, 1, 1, S) floats, to be added to the scores of every head and query."""
+    """(B, S) bool, True at padding -> (B, 1, 1, S) floats, added to the scores of every head and query."""
     return torch.zeros(padding.shape).masked_fill(padding, NEG_INF)[:, None, None, :]
 
 
@@ -93,7 +93,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def sinusoidal_encoding(length, d_model):
-    """(length, d_model): sin at even coordinates, cos at odd ones; coordinates 2i and 2i + 1 share a frequency."""
+    """(length, d_model): sin at even coordinates, cos at odd ones; 2i and 2i + 1 share a frequency."""
     pos = torch.arange(length, dtype=torch.float64)
     c = torch.arange(d_model)
     angle = torch.einsum("p,c->pc", pos, 10000.0 ** (-2.0 * (c // 2).double() / d_model))

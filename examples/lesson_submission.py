@@ -1,4 +1,4 @@
-"""A homework for the three lessons in one file: masks, attention, positions, heads, blocks, generation, training."""
+"""A homework for the three lessons in one file: masks, attention, positions, blocks, generation, training."""
 
 import copy
 import math

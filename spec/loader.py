@@ -42,6 +42,7 @@ NEEDS = (
     "constructor",
     "flag is_causal",
     "two sequences",
+    "causal",
     "returned weights",
     "pytorch masks",
     "memory padding",

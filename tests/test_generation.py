@@ -126,6 +126,37 @@ def greedy_decode(model, src, max_len, bos=1, eos=2, pad=0):
 """
 
 
+CROPPED = """
+import torch
+
+@torch.no_grad()
+def sample(model, x, steps, temperature=1.0, sample=False, top_k=None):
+    for _ in range(steps):
+        logits, _ = model(x if x.size(1) <= model.block_size else x[:, -model.block_size:])
+        probs = (logits[:, -1, :] / temperature).softmax(-1)
+        ix = torch.multinomial(probs, 1) if sample else probs.argmax(-1, keepdim=True)
+        x = torch.cat((x, ix), dim=1)
+    return x
+"""
+
+PAIRED = '''
+import torch
+
+def translate(net, src, bos, eos, limit=30):
+    """Ids of a batch, bos not returned, net.pad after eos."""
+    z, m = net.encode(src)
+    y = torch.full((src.size(0), 1), bos)
+    over = torch.zeros(src.size(0), dtype=torch.bool)
+    for _ in range(limit):
+        t = net.decode(y, z, m)[:, -1].argmax(-1).masked_fill(over, net.pad)
+        y = torch.cat([y, t[:, None]], 1)
+        over |= t == eos
+        if over.all():
+            break
+    return y[:, 1:]
+'''
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     before = torch.get_num_threads()
@@ -162,8 +193,11 @@ def judged(tmp_path):
         (CACHED, {"model_answer": "(logits, …)"}),
         (STREAM, {"returns": "new", "bound": "new"}),
         (BUFFER, {"returns": "full", "bound": "all"}),
+        (CROPPED, {"contract": "decoder_only", "choice": "greedy", "ends": "bound"}),
+        (PAIRED, {"contract": "encoder_decoder", "returns": "new", "bound": "new"}),
+        (PAIRED.replace("z, m =", "out =").replace("z, m", "out[0], out[1]"), {"returns": "new"}),
     ],
-    ids=["lesson", "counts-all", "annotated", "sequence-first", "nano", "pure", "cached", "stream", "buffer"],
+    ids="lesson counts-all annotated sequence-first nano pure cached stream buffer cropped pair parts".split(),
 )
 def test_contracts_of_public_code_are_understood(judged, code, expected):
     found, conventions = judged(code)
@@ -231,6 +265,50 @@ def test_what_the_stand_in_cannot_offer_is_outside_and_no_fault(judged):
     found, _ = judged(LESSON.replace("model.encode(src)", "model.encode(model.tokenizer(src))"))
     assert {v.verdict for v in found.values()} == {"unsupported"}
     assert "tokenizer" in found["ends"].reason
+
+
+def test_a_loop_that_draws_is_known_by_what_it_feeds_whatever_its_prompt_is_called(judged):
+    code = CROPPED.replace(", sample=False, top_k=None", "").replace(
+        " if sample else probs.argmax(-1, keepdim=True)", ""
+    )
+    found, conventions = judged(code)
+    assert (conventions["contract"], conventions["choice"]) == ("decoder_only", "sampled")
+    assert {v.verdict for v in found.values()} <= {"passed", "unsupported"}
+
+
+def test_a_source_in_the_targets_place_does_not_make_a_decoder_only_model(judged):
+    code = PAIRED.replace("torch.full((src.size(0), 1), bos)", "src").replace("return y[:, 1:]", "return y")
+    found, conventions = judged(code)
+    assert conventions["contract"] == "encoder_decoder"
+    assert found["first-call"].verdict == "failed"
+
+
+def test_the_oldest_tokens_in_the_window_are_told(judged):
+    found, _ = judged(CROPPED.replace("[:, -model.block_size:]", "[:, :model.block_size]"))
+    assert "the oldest ones" in found["window"].failure.what
+    assert judged(CACHED)[0]["window"].verdict == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (("z, m = net.encode(src)", "z, m, last = net.encode(src)"), "unsupported"),
+        (("net.decode(y, z, m)", "net.decode(y, z, m).last_hidden_state"), "unsupported"),
+        (("net.decode(y, z, m)", "net.layers[0](y, z, m)"), "unsupported"),
+        (("t[:, None]", "tt[:, None]"), "errored"),
+        (("over |= t == eos", "B, V = net.decode(y, z, m).shape"), "errored"),
+        (("over |= t == eos", "assert y.size(1) < 1"), "errored"),
+        (("z, m = net.encode(src)", "a, b = (1, 2, 3)\n    z, m = net.encode(src)"), "errored"),
+    ],
+)
+def test_an_error_is_the_candidates_own_unless_it_asks_for_another_model(judged, change, verdict):
+    found, _ = judged(PAIRED.replace(*change))
+    assert found["ends"].verdict == verdict
+
+
+def test_what_is_said_to_be_one_prompt_is_not_given_a_batch(judged):
+    code = CROPPED.replace("    for _", '    """x: (1, T) prompt"""\n    for _')
+    assert judged(code)[0]["batch"].verdict == "unsupported"
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,103 @@ def test_a_step_that_the_stand_in_cannot_serve_is_not_accused(judge):
     assert "stand-in" in verdicts["training-step.shifted"].reason
 
 
+T5 = """
+def train_step(model, src, {name}):
+    '''{words}'''
+    front = torch.full_like({name}[:, :1], {bos})
+    logits = model(src, torch.cat([front, {name}[:, :-1]], dim=1))
+    return F.cross_entropy(logits.flatten(0, 1), {name}.flatten())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "bos", "accepted"),
+    [
+        ("labels", "One step.", 0, True),
+        ("labels", "One step.", 1, True),
+        ("tgt", "tgt comes without BOS", 1, True),
+        ("tgt", "One step.", 1, False),
+        ("labels", "labels: [BOS, w1, ..., EOS]", 1, False),
+    ],
+)
+def test_labels_to_which_a_step_gives_bos_must_be_called_so(judge, name, words, bos, accepted):
+    verdicts, _ = judge(T5.format(name=name, words=words, bos=bos))
+    assert broken(verdicts) == (set() if accepted else {"training-step.shifted"})
+    if not accepted:
+        failure = verdicts["training-step.shifted"].failure
+        assert "has its BOS already" in failure.what
+        assert 'target = "labels"' in failure.meant
+
+
+def test_labels_are_no_excuse_for_the_full_target(judge):
+    shown = T5.format(name="labels", words="labels without BOS", bos=1)
+    start, stop = shown.index("torch.cat"), shown.index(")\n    return")
+    verdicts, _ = judge(shown[:start] + "labels" + shown[stop:])
+    assert broken(verdicts) == {"training-step.shifted"}
+
+
+def test_a_step_may_put_the_same_bos_in_front_again(judge):
+    source = """
+    def train_step(model, src, target, pad_id=0):
+        labels = target[:, 1:]
+        decoder_input = F.pad(labels, (1, 0), value=1)[:, :-1]
+        return F.cross_entropy(model(src, decoder_input).flatten(0, 1), labels.flatten(), ignore_index=pad_id)
+    """
+    verdicts, _ = judge(source)
+    assert not broken(verdicts)
+
+
+SEQUENCE_FIRST = """
+def train_step(model, src, tgt):
+    '''{}'''
+    logits = model(src, tgt[:-1, :])
+    return F.cross_entropy(logits.flatten(0, 1), tgt[1:, :].flatten())
+"""
+
+
+def test_a_step_with_the_sequence_first_is_accepted_where_it_is_said(judge):
+    for words in ("src (S, B), tgt (T, B)", "Sequence first."):
+        verdicts, _ = judge(SEQUENCE_FIRST.format(words))
+        assert not broken(verdicts), words
+        assert verdicts["training-step.loss"].verdict == "passed"
+    failure = judge(SEQUENCE_FIRST.format("One step."))[0]["training-step.shifted"].failure
+    assert 'order = "sequence_first"' in failure.meant
+    wrong = (
+        SEQUENCE_FIRST.format("tgt (T, B)")
+        .replace("tgt[:-1, :]", "tgt[:, :-1]")
+        .replace("tgt[1:, :]", "tgt[:, 1:]")
+    )
+    assert broken(judge(wrong)[0]) == {"training-step.shifted"}
+
+
+def test_a_step_may_want_memory_and_mask_from_the_encoder_and_the_padding_id_from_the_model(judge):
+    source = """
+    def train_step(model, src, tgt):
+        memory, mask = model.encode(src)
+        logits = model.decode(tgt[:, :-1], memory, mask)
+        return F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=model.pad_id)
+    """
+    verdicts, _ = judge(source)
+    assert not broken(verdicts)
+    assert verdicts["training-step.padding"].verdict == "passed"
+    own, _ = judge(source.replace("memory, mask)", "memory, maks)"))
+    assert "training-step.shifted" in broken(own)
+    assert "maks" in own["training-step.shifted"].failure.what
+
+
+def test_a_loss_that_says_that_it_shifts_is_held_to_it(judge):
+    source = """
+    def causal_lm_loss(logits, labels):
+        '''labels are the input ids themselves'''
+        return F.cross_entropy(logits{}.flatten(0, 1), labels{}.flatten())
+    """
+    verdicts, check = judge(source.format("[:, :-1]", "[:, 1:]"))
+    assert not broken(verdicts)
+    (subject,) = check.candidate.filling("teacher_forcing_loss")
+    assert subject.convention("label_offset") == "shifts_inside"
+    assert broken(judge(source.format("", ""))[0])
+
+
 def test_a_step_whose_labels_are_shifted_outside_is_not_accused(judge):
     source = """
     def train_step(model, x, y, optimizer):

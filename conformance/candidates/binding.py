@@ -381,20 +381,28 @@ def _convention(
     return convention.default, "by name" if convention.kind == "named" else "default"
 
 
+def masks_of(convention: Convention, role: Role, arguments: Mapping[str, Parameter]) -> list[str] | None:
+    """The masks that a polarity speaks of; None for another convention, and where there is none of them."""
+    if not {"allow", "block"} <= convention.values.keys():
+        return None
+    masks = [name for name in arguments if _kind(role, name) == "mask"]
+    kind = convention.name.removesuffix("polarity")  # memory_, source_, target_, or any other
+    own = [n for n in masks if n.startswith({"target_": "tgt", "source_": ("memory", "src")}.get(kind, kind))]
+    if not kind:
+        rest = [n for n in masks if not n.startswith(("memory", "tgt", "src"))]
+        own = [n for n in rest if not n.endswith("key_padding_mask")] or rest
+    takes_masks = any(argument.kind == "mask" for argument in role.arguments)
+    return None if takes_masks and not own else own
+
+
 def _said(
     convention: Convention, role: Role, entry: Mapping[str, Any], arguments: Mapping[str, Parameter]
 ) -> str:
     """The meaning of True in a mask, where the author writes it."""
-    if not {"allow", "block"} <= convention.values.keys():
+    own = masks_of(convention, role, arguments)
+    if own is None:
         return ""
     masks = {name: place.name for name, place in arguments.items() if _kind(role, name) == "mask"}
-    kind = convention.name.removesuffix("polarity")  # memory_, target_, or any other
-    own = [n for n in masks if n.startswith({"target_": "tgt"}.get(kind, kind))]
-    if not kind:
-        rest = [n for n in masks if not n.startswith(("memory", "tgt"))]
-        own = [n for n in rest if not n.endswith("key_padding_mask")] or rest
-    if (masks or kind) and not own:
-        return ""
     name = masks[own[0]] if own else ""
     others = [parameter for parameter in masks.values() if parameter != name]
     words = str(entry.get("doc", ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -17,15 +17,19 @@ from .stand_in import (
     BOS,
     EMBEDDINGS,
     ENCODING,
+    ENDS,
     EOS,
     HEADS,
     MEMORY,
     METHODS,
     PAD,
+    PADS,
+    STARTS,
     Plan,
     Table,
     integer,
     labelled,
+    lacks,
 )
 from .subject import Results, Subject, WrongResult, kind_of
 
@@ -36,13 +40,12 @@ CAPACITIES = tuple(
     max_position_embeddings n_ctx seq_len max_seq_length max_context context_len
     """.split()
 )
-PAD_NAMES = "pad_id pad_idx pad_token_id src_pad_idx trg_pad_idx tgt_pad_idx"
-BOS_NAMES = "bos_id bos_idx bos_token_id sos_id sos_idx"
-EOS_NAMES = "eos_id eos_idx eos_token_id"
 START = r"(the )?(leading |initial )?(bos|sos|prompt|start\w*)\b"
 WITHOUT_START = re.compile(
     rf"\b(without|excluding|excludes?|not includ\w+|no|minus|drops?|dropped|strips?|stripped|omit\w*) {START}"
-    r"|\bnew (tokens |ids )?(only|alone)|\bonly (the )?(new|generated)\b|\blist of new (ids|tokens)",
+    r"|\bnew (tokens |ids )?(only|alone)|\bonly (the )?(new|generated)\b|\blist of new (ids|tokens)"
+    rf"|\b{START} (id |token )?(is |are )?(not|never) (returned|included|part|kept|in)\b"
+    rf"|\b{START} (id |token )?(is |are )?(left out|dropped|stripped|removed|excluded|omitted)\b",
     re.IGNORECASE,
 )
 WITH_START = re.compile(
@@ -143,6 +146,7 @@ class GenerationSubject(Subject):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.form, self.answer, self.contract = "(B, S)", "logits", "source"
+        self.paired = False  # whether its model's encoder answers with (memory, mask)
         self.bos, self.eos = BOS, EOS
         self.ends, self.total = True, True
         self.dropped = False
@@ -226,6 +230,10 @@ class GenerationSubject(Subject):
         tamed = {"top_k", "do_sample", "greedy", "temperature"} & self.given.keys()
         if SAMPLES.search(words) and not held and not tamed:
             told("choice", "sampled")
+        off = (("do_sample", True), ("greedy", False))
+        may_be_off = any(n in self.given and self._flag(n) is not sampling for n, sampling in off)
+        if may_be_off and self.conventions["choice"] == ("sampled", "by name"):
+            self.conventions["choice"] = ("greedy", "by its parameter's default")
         bound = self.given["max_len"].name.lower() if "max_len" in self.given else ""
         counted = self._words_on_bound(words)
         if self._declared("bound"):
@@ -248,6 +256,12 @@ class GenerationSubject(Subject):
             beam["has_default"] and beam["default"] == 1 and "beam" not in self.binding.name
         ):
             self.conventions["search"] = ("beam", "by name")
+
+    def _flag(self, name: str) -> Any:
+        """The default of a flag, None where it has none."""
+        place = self.given[name].name
+        found = (p["default"] for p in self.binding.parameters if p["name"] == place and p["has_default"])
+        return next(found, None)
 
     def _words_on_start(self, words: str) -> str:
         """Whether the author says that BOS or the prompt is returned: ``full``, ``new``, or nothing."""
@@ -282,7 +296,7 @@ class GenerationSubject(Subject):
         case = {
             "new_tokens": 5,
             "eos_at": 0,
-            "S": 3,
+            "S": 7,  # so many that no answer is taken apart by its length alone
             "V": 13,
             "ids": "usual",
             "B": 1,
@@ -291,52 +305,86 @@ class GenerationSubject(Subject):
         return Case({**case, **changes})
 
     def _find_form(self, contracts: Sequence[str]) -> None:
+        """The contract, the form of the source and of the model's answers: those in which it does as it should.
+
+        Where there are none, those in which it runs at all.
+        """
         case = self._probe_case(eos_at=0 if "max_len" in self.given else 4)
-        frameworks = list(dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework()]))
-        answers = ("last",) if self.convention("logits") == "last" else self.ANSWERS
-        first: tuple[Any, ...] | None = None
-        endless: tuple[Any, ...] | None = None
-        problem: CallFailed | None = None
-        tries = 0
-        for framework, contract, form, answer in product(frameworks, contracts, self.FORMS, answers):
-            if tries >= 32 or (form != "(B, S)" and not {"src", "start"} & self.given.keys()):
-                continue
-            tries += 1
-            self.framework, self.contract, self.form, self.answer = (
-                framework,
-                contract,
-                form,
-                answer,
-            )
-            try:
-                results = self._learn(case)
-            except Endless as error:
-                endless = endless or (framework, contract, form, answer)
-                problem = problem or error
-                tries += 12  # such a call costs as much as many others
-                continue
-            except (CallFailed, OutOfDomain) as error:
-                if isinstance(error, CallFailed) and error.kind in (
-                    "time-out",
-                    "exit",
-                    "protocol",
-                ):
-                    self.lost = error
+        failures: list[tuple[int, tuple[str, str, str, str], bool, CallFailed]] = []
+        first: tuple[tuple[str, str, str, str], bool] | None = None
+        endless: tuple[tuple[str, str, str, str], bool] | None = None
+        for paired in (False, True):
+            self.paired, encoded = paired, False
+            tries = 0
+            for tried in self._forms(contracts):
+                if tries >= 32:
+                    break
+                tries += 1
+                self.framework, self.contract, self.form, self.answer = tried
+                try:
+                    results = self._learn(case)
+                except Endless as error:
+                    failures.append((0, tried, paired, error))
+                    endless = endless or (tried, paired)
+                    tries += 12  # such a call costs as much as many others
+                except (CallFailed, OutOfDomain) as error:
+                    if isinstance(error, CallFailed):
+                        if error.kind in ("time-out", "exit", "protocol"):
+                            self.lost = error
+                            return
+                        calls = self.tables[-1].calls if self.tables else 0
+                        failures.append((calls, tried, paired, error))
+                        encoded = encoded or bool(self.tables and self.tables[-1].encoded)
+                    continue
+                else:
+                    if self._fits(results):
+                        return
+                    if self.contract == "prompt" and "source" in contracts and results["table"].encoded:
+                        continue  # what encodes is not a decoder alone
+                    first = first or (tried, paired)
+                if "prompt" in contracts and self._continues():
+                    self._find_form(["prompt"])
                     return
-                problem = problem or (error if isinstance(error, CallFailed) else None)
-                continue
-            if self._fits(results):
-                return
-            first = first or (framework, contract, form, answer)
+            if not encoded:
+                break
         first = first or endless
-        if first is None:
-            first = (frameworks[0], contracts[0], self.FORMS[0], answers[0])
-            told = str(problem or "")
-            if "the stand-in model has no" in told:
-                self.outside = f"it asks its model for more than triu's stand-in offers: {told}"
-        self.framework, self.contract, self.form, self.answer = first
+        if first is None and failures:
+            calls, tried, paired, error = max(failures, key=lambda item: (item[0], item[2]))
+            first = (tried, paired)
+            if lacks(error, calls > 0):
+                self.outside = f"it asks its model for more than triu's stand-in offers: {error}"
+        first = first or (next(iter(self._forms(contracts))), False)
+        (self.framework, self.contract, self.form, self.answer), self.paired = first
         if not self.bound_is_known and "max_len" in self.given and not self.outside:
             self._count_bound(case)
+
+    def _forms(self, contracts: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+        """Framework, contract, form of the source, and form of the model's answers, likely ones first."""
+        frameworks = list(dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework()]))
+        answers = ("last",) if self.convention("logits") == "last" else self.ANSWERS
+        for framework, contract, form, answer in product(frameworks, contracts, self.FORMS, answers):
+            if form == "(B, S)" or {"src", "start"} & self.given.keys():
+                yield framework, contract, form, answer
+
+    def _continues(self) -> bool:
+        """Whether the last call, made as for an encoder and a decoder, shows a decoder alone that goes on from x.
+
+        Then its model is given one sequence of ids a call, which starts out from the ids that were passed, and
+        nothing is encoded.  An encoder and a decoder need a memory, or the source beside the target.
+        """
+        table = self.tables[-1]
+        named = self.given["src"].name.lower() if "src" in self.given else ""
+        if self.contract != "source" or not named or {"memory", "encoder", "start"} & self.given.keys():
+            return False
+        if "bos" in self.given and self.SOURCE_NAMES.search(named):
+            return False
+        passed = set(table.plan.sources.ravel().tolist())
+        return (
+            bool(table.asked)
+            and not table.encoded
+            and all(ask.alone for ask in table.asked)
+            and set(table.asked[0].target.ravel().tolist()) <= passed
+        )
 
     def _see_start(self, there: bool) -> None:
         """Whether BOS or the prompt came back.  Where it did not, only words make that a convention."""
@@ -380,7 +428,7 @@ class GenerationSubject(Subject):
     def _fits(self, results: Results) -> bool:
         """Whether the loop did what it should, under either reading of the bound; that reading is kept."""
         plan, rows, asked = results["plan"], results["rows"], results["table"].asked
-        if not asked or len(rows) != 1:
+        if not asked or len(rows) != 1 or (self.contract == "prompt" and results["table"].encoded):
             return False
         start, tokens = plan.starts[0].tolist(), list(plan.tokens[0])
         readings = (False, True) if not self.bound_is_known else (self.total,)
@@ -452,7 +500,11 @@ class GenerationSubject(Subject):
         return self.contract == "source" and "bos" not in self.given and "src" in self.given
 
     def _find_batches(self) -> None:
-        rows = 1
+        rows, words = 1, str(self.binding.entry.get("doc", ""))
+        place = self.given.get("src") or self.given.get("start")
+        if place and re.search(rf"\b{re.escape(place.name)}\b[^.\n]{{0,12}}[(\[]\s*1\s*,", words):
+            self.limits["B"] = (1,)  # its author says that it is one
+            return
         if "start" in self.given or {"src", "memory"} & self.given.keys():
             try:
                 rows = len(self.run(Inputs(self._probe_case(B=2), {}))["rows"])
@@ -547,14 +599,14 @@ class GenerationSubject(Subject):
             raise OutOfDomain("it has no bound, and nothing else would end it")
         usual = case.get("ids") != "other"
         given = plan.sources if self.contract == "source" else plan.starts
-        capacity = 64
+        capacity = case.get("window", 64)
         attributes: dict[str, Any] = {
             **dict.fromkeys(CAPACITIES, capacity),
             "vocab_size": plan.V,
             "d_model": 4,
         }
-        for value, names in ((plan.pad, PAD_NAMES), (plan.bos, BOS_NAMES), (plan.eos, EOS_NAMES)):
-            attributes |= dict.fromkeys(names.split(), value)
+        for value, names in ((plan.pad, PADS), (plan.bos, STARTS), (plan.eos, ENDS)):
+            attributes |= dict.fromkeys(names, value)
         attributes["config"] = dict(attributes)
         S = given.shape[-1] if given.size else 1
         values: dict[str, Any] = {
@@ -604,6 +656,7 @@ class GenerationSubject(Subject):
             self.framework,
             2 * self._passed(case) + 110,
             self.contract == "source",
+            self.paired,
         )
         self.last_calls, self.tables = (call,), [table]
         raw: Any = self.session.calls([call], table)[0]
@@ -710,7 +763,8 @@ class GenerationSubject(Subject):
             "        return lambda *args, **named: self",
         ]
         for method in encoders:
-            lines += ["", f"    def {method}(self, src, *rest, **named):", "        return src"]
+            answered = "src, None" if self.paired else "src"
+            lines += ["", f"    def {method}(self, src, *rest, **named):", f"        return {answered}"]
         for method in heads:
             lines += ["", f"    def {method}(self, x, **named):", "        return x"]
         for method, place in methods.items():

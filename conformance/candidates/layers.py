@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,14 @@ from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .attention import at, leaves
 from .binding import Binding
-from .errors import CallFailed
+from .errors import CallFailed, CandidateError
 from .given_mask import FORMS, KINDS, GivenMask, find_forms
 from .session import Built, Call, Session
 from .subject import Results, Subject, WrongResult, kind_of
 
 # Sizes of a probe all differ, so that no axis is taken for another: B = 3, h = 2, T = 4, S = 5 (4 where both
 # are one sequence), d = 10.
+COMMON_HEADS = 8  # a width that these divide is taken by nearly every layer that sets its heads itself
 SIZES = {"B": 3, "h": 2, "d": 5, "T": 4, "S": 5, "dff": 7, "seed": 5}
 
 
@@ -53,9 +56,11 @@ class LayerSubject(Subject):
         super().__init__(session, binding)
         self.pick: tuple[str | int, ...] = ()
         self.pick_known = False
+        self.sizes: dict[str, int] = dict(SIZES)
         self.weights_pick: tuple[str | int, ...] | None = None
         self.averaged = False
         self.unbatched = False
+        self.narrow = False
         self.given: dict[str, GivenMask] = {}
         self.open: dict[str, GivenMask] = {}  # masks that hide nothing, where a call needs one
         self.double = bool(binding.entry["module_class"])
@@ -65,19 +70,32 @@ class LayerSubject(Subject):
             self.conventions["layout"] = ("sequence_first", "by its author's words")
         self.matches: dict[tuple[Any, ...], Any] = {}  # what the weight method found, by size
 
+    def array(self, values: np.ndarray, dtype: str | None = None) -> wire.Array:
+        """Parts of PyTorch without a module around them cannot be turned to float64: float32 for them."""
+        if self.narrow and values.dtype == np.float64:
+            values = values.astype(np.float32)
+        return super().array(values, dtype)
+
     # probing
 
     def probe(self) -> None:
         problems: list[str] = []
-        self._look_for_norm()
-        for square in self._squares():
-            for unbatched in (False, True):
-                self.unbatched = unbatched
-                if any(self._takes(self.probe_inputs(square), problems) for _ in self._open_masks()):
-                    self._probe_masks(square)
-                    self._describe()
-                    return
-        self.unbatched = False
+        for d in (5, 8, 32):  # 10, 16 and 64 wide, for layers that fix their number of heads
+            self.sizes = {**SIZES, "d": d}
+            for square in self._squares():
+                for unbatched, narrow in product((False, True), (False, True)):
+                    if narrow and (self.double or self.framework != "torch"):
+                        continue
+                    self.unbatched, self.narrow = unbatched, narrow
+                    if any(self._takes(self.probe_inputs(square), problems) for _ in self._open_masks()):
+                        self._look_for_norm()
+                        self._probe_norm(square)
+                        self._probe_masks(square)
+                        self._describe()
+                        return
+            if "n_heads" in self.binding.constructor or self.binding.entry["kind"] != "class":
+                break
+        self.unbatched = self.narrow = False
         told = next((p for p in problems if p), "no result")
         if not isinstance(self.problem, str) or not self.problem:
             self.problem = f"no call succeeded; the first attempt: {told}"
@@ -87,11 +105,14 @@ class LayerSubject(Subject):
         if "wrapped" not in self.conventions:
             return
         try:
-            weights = self.weights_of(self.apart("counted").object_for(Case(SIZES)))
+            weights = self.apart("counted").weights_of(self.sizes)
         except CallFailed:
             return
-        if any(w["value"].values.size == 10 and (w["value"].values == 1).all() for w in weights):
+        if any(w["value"].values.size == self.width and (w["value"].values == 1).all() for w in weights):
             self.probed("wrapped", "post")
+
+    def _probe_norm(self, square: bool) -> None:
+        """Blocks try where their norms stand."""
 
     def _open_masks(self) -> Iterator[None]:
         """No masks first; then, for a call that demands some, those that hide nothing, shape by shape."""
@@ -110,10 +131,10 @@ class LayerSubject(Subject):
     def _squares(self) -> tuple[bool, ...]:
         return (False, True)
 
-    def probe_inputs(self, square: bool = False) -> Inputs:
-        case = Case({**SIZES, "S": 4 if square else 5})
-        rng = case.rng
-        arrays = {name: normal(rng, (3, self._length(name, case), 10), 1.0) for name in self.sequences}
+    def probe_inputs(self, square: bool = False, sizes: Mapping[str, Any] | None = None) -> Inputs:
+        case = Case({**self.sizes, **(sizes or {}), "B": 3, "T": 4, "S": 4 if square else 5})
+        rng, width = case.rng, case["h"] * case["d"]
+        arrays = {name: normal(rng, (3, self._length(name, case), width), 1.0) for name in self.sequences}
         return Inputs(case, arrays)
 
     def _length(self, name: str, case: Mapping[str, Any]) -> int:
@@ -145,6 +166,8 @@ class LayerSubject(Subject):
         if self.weights_pick is not None:
             self.probed("result", "(output, weights)" + (" averaged over heads" if self.averaged else ""))
         for name, mask in self.given.items():
+            if mask.kind == "additive" and name in ("mask", "causal_mask"):
+                self.conventions.pop("polarity", None)
             self.probed(f"{name}_kind", mask.kind)
             self.probed(f"{name}_shape", ", ".join(mask.forms))
 
@@ -202,6 +225,11 @@ class LayerSubject(Subject):
         """``allow`` or ``block`` for a mask argument."""
         return self.convention("polarity") or "allow"
 
+    @property
+    def width(self) -> int:
+        """The width of the model in probes."""
+        return self.sizes["h"] * self.sizes["d"]
+
     # layout
 
     def turn(self, values: np.ndarray) -> np.ndarray:
@@ -250,13 +278,6 @@ class LayerSubject(Subject):
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         first = inputs[self.sequences[0]]
-        if self.binding.entry["kind"] == "class" and "n_heads" not in self.binding.constructor:
-            try:
-                self.session.build(self.object_for(inputs.case))
-            except CallFailed as error:
-                if error.kind == "exception" and self.pick_known:
-                    raise OutOfDomain(f"it cannot be built so wide: {error}") from None
-                raise
         if not self.unbatched:
             return [self.encode(inputs, self.masks_for(inputs))]
         return [self.encode(row, self.masks_for(row)) for row in (_row(inputs, b) for b in range(len(first)))]
@@ -287,6 +308,24 @@ class LayerSubject(Subject):
             raise OutOfDomain("lengths cannot say this")
         return self.array(real.astype(np.int64))
 
+    def run(self, inputs: Inputs) -> Results:
+        """As ever; but heads whose number is fixed inside need not divide every width."""
+        try:
+            return super().run(inputs)
+        except CallFailed as error:
+            width = inputs.case["h"] * inputs.case["d"]
+            fixed = "d_model" in self.binding.constructor and "n_heads" not in self.binding.constructor
+            if fixed and self.pick_known and error.kind == "exception" and width % COMMON_HEADS:
+                raise OutOfDomain(f"with a width of {width}: {error}") from None
+            raise
+
+    def with_convention(self, name: str, value: str) -> Subject:
+        other = super().with_convention(name, value)
+        assert isinstance(other, LayerSubject)
+        other.matches = {}
+        other.given = {n: replace(mask, polarity=other.polarity_of(n)) for n, mask in self.given.items()}
+        return other
+
     # weights
 
     def apart(self, variant: str) -> LayerSubject:
@@ -298,15 +337,27 @@ class LayerSubject(Subject):
     def object_for(self, case: Mapping[str, Any]) -> Built:
         return self.built(case, self.double)
 
-    def weights_of(self, built: Built, repeated: bool = False) -> list[dict[str, Any]]:
-        """An object's weights: what is registered or trainable; for others than modules, every array.
+    def weights_of(self, case: Mapping[str, Any], repeated: bool = False) -> list[dict[str, Any]]:
+        """The weights of the object for a case: what is registered or trainable; without a module, every array.
 
         To be asked for an object that was not called yet: calls may leave arrays behind.
         """
-        items = self.session.parameters(built, repeated=repeated)
+        built = self.object_for(Case(case))
+        try:
+            items = self.session.parameters(built, repeated=repeated)
+        except CandidateError as error:  # weights that take their shape from the first call
+            if "uninitialized" not in str(error).lower():
+                raise
+            self.send(self.calls_for(self.probe_inputs(True, case))[:1])
+            items = self.session.parameters(built, repeated=repeated)
         if self.binding.entry["module_class"]:
             return [item for item in items if item["kind"] == "parameter" or item["trainable"]]
         return [item for item in items if item["value"].values.ndim]
+
+
+def is_ones(values: np.ndarray) -> bool:
+    """Whether a parameter looks like the gain of a norm before training."""
+    return values.size > 1 and bool((values == 1).all())
 
 
 def _row(inputs: Inputs, b: int) -> Inputs:
@@ -364,15 +415,16 @@ class MultiheadSubject(LayerSubject):
     def default(self, inputs: Inputs) -> Inputs:
         """One sequence takes the place of all three where the layer has but one."""
         if self.form == "self" and "query" in inputs:
-            if inputs.case.get("S", inputs.case["T"]) != inputs.case["T"]:
+            given = "key" in inputs  # the claim speaks of two sequences
+            if given and inputs.case.get("S", inputs.case["T"]) != inputs.case["T"]:
                 return inputs.replaced(key=inputs["query"], value=inputs["query"], mismatch=True)
             return inputs.replaced(key=inputs["query"], value=inputs["query"])
         if self.form == "cross" and "key" in inputs:
             return inputs.replaced(value=inputs["key"])
         return inputs
 
-    def probe_inputs(self, square: bool = False) -> Inputs:
-        return self.default(super().probe_inputs(square or self.form == "self"))
+    def probe_inputs(self, square: bool = False, sizes: Mapping[str, Any] | None = None) -> Inputs:
+        return self.default(super().probe_inputs(square or self.form == "self", sizes))
 
     def polarity_of(self, name: str) -> str:
         if name in ("attn_mask", "key_padding_mask") and self.has("pytorch masks"):
@@ -423,7 +475,7 @@ class MultiheadSubject(LayerSubject):
             where = ~allowed[:, :, -1]
             if self.form == "self":
                 where[:, -1] = False
-            return changed, np.broadcast_to(where[:, :, None], (3, T, 10))
+            return changed, np.broadcast_to(where[:, :, None], (3, T, self.width))
 
         self.try_masks(self.mask_argument, square, patterns, sees)
 
@@ -510,9 +562,10 @@ class BlockSubject(LayerSubject):
         super().__init__(session, binding)
         self.sequences = ("x", "memory") if "memory" in binding.arguments else ("x",)
         self.triangle = self.role.id != "encoder_block"
-        self.causal = self.triangle and (
-            "causal_mask" in binding.arguments or self.convention("causal") != "unknown"
-        )
+        # A Block without a mask argument may be an encoder's as well; then no claim holds it to be causal.
+        general = not re.search(r"decoder|gpt|causal", binding.name, re.IGNORECASE)
+        alone = self.role.id == "decoder_only_block"
+        self.causal = self.triangle and not (alone and general and "causal_mask" not in binding.arguments)
 
     def has(self, need: str) -> bool:
         if need == "causal":
@@ -523,6 +576,30 @@ class BlockSubject(LayerSubject):
         if need == "target padding":
             return "tgt_key_padding_mask" in self.given or self._own_takes_rows()
         return super().has(need)
+
+    def _probe_norm(self, square: bool) -> None:
+        """With all weights at zero a pre-norm block gives back its input."""
+        other = self.silent(self.sizes)
+        if other is None:
+            return
+        inputs = self.probe_inputs(square)
+        try:
+            output = other.run(inputs)["output"]
+        except (CallFailed, OutOfDomain):
+            return
+        if output.shape == inputs["x"].shape:
+            self.probed("norm", "pre" if np.abs(output - inputs["x"]).max() < 1e-6 else "post")
+
+    def silent(self, case: Mapping[str, Any]) -> LayerSubject | None:
+        """The block with everything at zero but the norms' gains; None where it has no parameters to be seen."""
+        other = self.apart("silent")
+        built = other.object_for(Case(case))
+        weights = [(w["name"], w["value"].values) for w in other.weights_of(case)]
+        zeros = {name: self.array(np.zeros_like(v)) for name, v in weights if not is_ones(v)}
+        if not zeros:
+            return None
+        self.session.load(built, zeros)
+        return other
 
     def _own_takes_rows(self) -> bool:
         mask = self.given.get("causal_mask")
@@ -543,8 +620,8 @@ class BlockSubject(LayerSubject):
 
         def future(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
             x = inputs["x"].copy()
-            x[:, -1] += 1.5 * np.arange(10)
-            rows = np.zeros((3, T, 10), dtype=bool)
+            x[:, -1] += 1.5 * np.arange(self.width)
+            rows = np.zeros((3, T, self.width), dtype=bool)
             rows[:, :-1] = True
             return inputs.replaced(x=x), rows
 
@@ -565,16 +642,15 @@ class BlockSubject(LayerSubject):
 
             def tail(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
                 memory = inputs["memory"].copy()
-                memory[:, -1] += 1.5 * np.arange(10)
-                return inputs.replaced(memory=memory), np.ones((3, T, 10), dtype=bool)
+                memory[:, -1] += 1.5 * np.arange(self.width)
+                return inputs.replaced(memory=memory), np.ones((3, T, self.width), dtype=bool)
 
             for name in ("memory_mask", "memory_key_padding_mask"):
                 self.try_masks(name, square, [rows, alike], tail)
 
-    @staticmethod
-    def _tail(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
+    def _tail(self, inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
         x = inputs["x"].copy()
-        x[0, -1] += 1.5 * np.arange(10)
+        x[0, -1] += 1.5 * np.arange(self.width)
         rows = np.zeros(x.shape, dtype=bool)
         rows[0, :-1] = True
         return inputs.replaced(x=x), rows

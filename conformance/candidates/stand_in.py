@@ -6,6 +6,7 @@ token, and any other prefix has another one.  What a loop feeds is seen here, an
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import wire
+from .errors import CallFailed
 
 BOS, EOS, PAD = 1, 2, 0  # as in the lesson, where nothing else is known
 MEMORY, EMBEDDED, CACHE = (
@@ -48,6 +50,41 @@ EMBEDDINGS = tuple(
     """.split()
 )
 METHODS = (*ENCODING, *DECODING, *HEADS, *EMBEDDINGS)
+PADS, STARTS, ENDS = (  # attributes in which models keep these ids
+    tuple(names.split())
+    for names in (
+        "pad pad_id pad_idx pad_index pad_token pad_token_id src_pad_idx trg_pad_idx tgt_pad_idx src_pad tgt_pad",
+        "bos bos_id bos_idx bos_index bos_token_id sos sos_id sos_idx sos_index start_id decoder_start_token_id",
+        "eos eos_id eos_idx eos_index eos_token_id end_id",
+    )
+)
+PARTS = frozenset(
+    """
+    logits loss sample sequences last_hidden_state hidden_states encoder_last_hidden_state past_key_values
+    prediction_logits decoder_outputs encoder_outputs outputs output memory cache
+    """.split()
+)
+
+
+def lacks(error: CallFailed, asked: bool) -> bool:
+    """Whether a call failed for want of what its stand-in offers, and not by an error of its own.
+
+    That is so where it reads an attribute that the stand-in has not, and, once it has ``asked`` the stand-in
+    something, where it takes an answer apart in another way than it was given: into more or fewer values, or by
+    the name of a part.  Any other error is the candidate's own.
+    """
+    kind, message, code = (str(error.detail.get(name, "")) for name in ("type", "message", "code"))
+    if "the stand-in model has no" in message or "StandIn" in message:
+        return True
+    if not asked:
+        return False
+    if "unpack" in message:
+        return not re.search(r"\.shape\b|\.size\(", code)  # an array's own shape is no answer
+    part = re.search(r"has no attribute '(\w+)'", message)
+    named = (
+        part[1] if part and kind == "AttributeError" else message.strip("'\"") if kind == "KeyError" else ""
+    )
+    return named in PARTS
 
 
 @dataclass(frozen=True)
@@ -127,6 +164,8 @@ class Asked:
     best: tuple[int, ...]
     second: tuple[int, ...]
     memory: str  # what came with it: "memory" as encode returned it, "source", "other" or "none"
+    alone: bool  # no other sequence of ids and no memory came with it
+    cached: bool  # a cache came with it; the target holds what the cache stands for
 
 
 @dataclass
@@ -141,6 +180,7 @@ class Table:
     framework: str
     limit: int
     source_given: bool = True
+    paired: bool = False  # encoding answers with (memory, mask)
     asked: list[Asked] = field(default_factory=list)
     encoded: int = 0
     complaints: list[str] = field(default_factory=list)
@@ -177,7 +217,11 @@ class Table:
             if found is None and marked(value, EMBEDDED):
                 found = value.values[..., 0].round().astype(np.int64)
             if found is not None:
-                return self._marked(found, MEMORY, value)
+                memory = self._marked(found, MEMORY, value)
+                seen = (
+                    np.ones((*found.shape[:-1], 1, 1, found.shape[-1]), dtype=bool) if found.ndim else found
+                )
+                return (memory, wire.Array(seen, "bool", memory.container)) if self.paired else memory
         raise ValueError("the stand-in model was given no token ids to encode")
 
     def _embedded(self, given: Sequence[tuple[str | None, Any]]) -> Any:
@@ -230,6 +274,8 @@ class Table:
                 tuple(a for a, _ in leaders),
                 tuple(b for _, b in leaders),
                 memory,
+                self._alone(place, args, kwargs),
+                cached is not None,
             )
         )
         logits = np.stack([self._of_row(row, prefix)[-t:] for row, prefix in prefixes])  # (B, t, V)
@@ -293,6 +339,16 @@ class Table:
             raise ValueError(f"the stand-in model was called with {what}")
         _, place, ids, value = min(found, key=lambda item: item[0])
         return place, ids, value
+
+    def _alone(self, place: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether nothing came beside the target but masks, flags and caches."""
+        for other, value in [*enumerate(args), *kwargs.items()]:
+            ids = ids_of(value)
+            if other != place and ids is not None and ids.ndim and not np.isin(ids, (0, 1)).all():
+                return False
+            if any(marked(array, MEMORY) for array in arrays_of(value)):
+                return False
+        return True
 
     def _is_source(self, ids: np.ndarray) -> bool:
         """Whether ids are those of the source, as it was or with a token before or behind it."""

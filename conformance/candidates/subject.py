@@ -15,7 +15,7 @@ import numpy as np
 from ...spec import Argument, BoundObject
 from ..engine.cases import Inputs, OutOfDomain
 from . import wire
-from .binding import Binding, Parameter
+from .binding import Binding, Parameter, masks_of
 from .errors import CallFailed
 from .session import Built, Call, Session
 
@@ -160,7 +160,7 @@ class Subject:
             object=self.binding.name,
             signature=self.binding.signature,
             arguments={name: place.name for name, place in self.binding.arguments.items()},
-            conventions=dict(self.conventions),
+            conventions={n: v for n, v in self.conventions.items() if self._shows(n)},
             judged=not self.problem,
             problem=self.problem,
             ignored=() if self.problem else self.binding.ignored,
@@ -169,6 +169,13 @@ class Subject:
     def prelude(self, call: Call) -> list[str]:
         """Lines that a snippet needs before the call: what stands for objects that do not cross."""
         return []
+
+    def _shows(self, name: str) -> bool:
+        """Whether a convention says anything of this object: no polarity where it takes no such mask."""
+        convention = self.role.convention(name)
+        if convention is None or not {"allow", "block"} <= convention.values.keys():
+            return True
+        return masks_of(convention, self.role, self.binding.arguments) is not None
 
     def with_convention(self, name: str, value: str) -> Subject:
         """The same object under another convention, to see whether it would fit."""

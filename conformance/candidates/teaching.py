@@ -53,6 +53,16 @@ class TeachingSubject(Subject):
     def says_batch(self) -> bool:
         return bool(BATCH.search(self.words)) or "batch" in plain(self.binding.name)
 
+    def says_bos(self) -> bool:
+        """Whether its author says that the target comes with BOS."""
+        if "target" not in self.binding.arguments:
+            return False
+        name = re.escape(self.binding.arguments["target"].name)
+        between = r"(?:(?!input|output|return|result|->)[^\n→.;]){0,40}"
+        starts = r"(?:including|incl\.?|starts with|starting with|begins with|beginning with) (?:the )?"
+        has = rf"\b{name}\b{between}(?:(?::|=|is)\s*[\[(]\s*|{starts})[<`'\"]?(?:BOS|SOS)\b"
+        return bool(re.search(has, self.words, re.IGNORECASE))
+
     def takes(self, name: str) -> bool:
         """Whether a value reaches the candidate, in the call or in the constructor."""
         return name in self.binding.arguments or name in self.binding.constructor
@@ -146,14 +156,6 @@ class ShiftSubject(TeachingSubject):
         )
         right = fixed is not None and np.array_equal(shown[:, 1:], target[:, : length - 1])
         return right, form, None if self.takes("bos_id") else fixed
-
-    def says_bos(self) -> bool:
-        """Whether its author says that the target comes with BOS."""
-        name = re.escape(self.binding.arguments["target"].name)
-        between = r"(?:(?!input|output|return|result|->)[^\n→.;]){0,40}"
-        starts = r"(?:including|incl\.?|starts with|starting with|begins with|beginning with) (?:the )?"
-        has = rf"\b{name}\b{between}(?:(?::|=|is)\s*[\[(]\s*|{starts})[<`'\"]?(?:BOS|SOS)\b"
-        return bool(re.search(has, self.words, re.IGNORECASE))
 
     def _show(self) -> None:
         self.probed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -17,6 +18,13 @@ from .session import Call
 from .subject import Results, WrongResult, kind_of
 from .teaching import PAD, TeachingSubject
 
+SHIFTS = re.compile(
+    r"\blabels? (\([^)]*\) )?(are|is|=+) (just |simply )?(the )?(same )?(as )?(the )?"
+    r"input(s|[_ ]ids|[_ ]tokens)?( themselves| itself)?\b(?![^.\n]{0,40}shift)"
+    r"|\bshift so that tokens < ?n predict n"
+    r"|(?<!not )\bshift(s|ed)? (the |logits and |both |labels |them |it )*(inside|internally|in here|itself)\b",
+    re.IGNORECASE,
+)  # what is said of a loss that shifts labels against logits itself
 NAMES = {"row": "(T, V)", "batch": "(B, T, V)", "one": "(V,)"}
 
 
@@ -33,6 +41,8 @@ class LossSubject(TeachingSubject):
         if not self._masked():
             self.conventions.pop("polarity", None)
         self._reduction_of_parameter()
+        if self.conventions.get("label_offset", ("", ""))[1] == "default" and SHIFTS.search(self.words):
+            self.conventions["label_offset"] = ("shifts_inside", "by its author's words")
         self.named_by_parameter("input", "logits")
 
     def _reduction_of_parameter(self) -> None:

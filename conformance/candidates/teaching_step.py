@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -12,10 +14,12 @@ from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .binding import plain
 from .errors import CallFailed
+from .layers import says_sequence_first
 from .masks import as_array
 from .session import Call
-from .subject import Results
-from .teaching import PAD, TeachingSubject
+from .stand_in import ENDS, PADS, STARTS, lacks
+from .subject import Results, Subject
+from .teaching import EOS, PAD, TeachingSubject
 from .teaching_loss import cross_entropies, log_softmax, numbers
 
 DECODING = ("forward", "decode", "decoder", "decode_step", "decode_train", "run_decoder")
@@ -33,6 +37,14 @@ HEADS = (
     "proj",
 )
 
+BOS = 1
+BY_ITSELF = re.compile(
+    r"\b(without|no|not? includ\w+|excluding) (the |a )?(leading )?(bos|sos|start)\b"
+    r"|\b(prepend\w*|puts?|adds?|inserts?) (the |a )?(bos|sos|start)\b",
+    re.IGNORECASE,
+)  # what is said of labels to which a step itself gives BOS
+OF_ORDER = re.compile(r"(sequence|seq|time|length)[- ]?(first|major)", re.IGNORECASE)
+PROBE = Case({"B": 3, "T": 5, "S": 4, "V": 12, "padding": "none", "pad": PAD, "seed": 2})
 SHIFTED_ALREADY = frozenset("x xb inputs inputids idx inputtokens".split())  # beside y, targets or labels
 
 
@@ -42,30 +54,61 @@ class TrainingStepSubject(TeachingSubject):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.batch_form = "tuple"
+        self.bos = BOS  # what sequences start with
+        self.paired = False  # whether encoding answers with (memory, mask)
+        self.seen_right = self.speaks_of_order = False
+        words = f"{self.words}\n{self.binding.entry.get('file_doc', '')}"
+        if self.conventions.get("order", ("", ""))[1] == "default" and says_sequence_first(words):
+            if says_sequence_first(OF_ORDER.sub("", words)):  # a shape says what is passed
+                self.conventions["order"] = ("sequence_first", "by its author's words")
+            else:  # words alone may be on the model
+                self.speaks_of_order = True
         self.teacher: Teacher | None = None  # of the last call
 
     def prefetch(self, cases: Sequence[Inputs]) -> None:
         """Calls with a stand-in are answered one by one."""
 
     def probe(self) -> None:
-        problems: list[str] = []
-        case = Case({"B": 3, "T": 5, "S": 4, "V": 12, "padding": "none", "pad": PAD, "seed": 2})
+        problems: list[tuple[int, bool, CallFailed]] = []
+        served = False
+        case = PROBE
         forms = ("tuple", "dict") if "batch" in self.binding.arguments else ("tuple",)
-        for container, form in product(self.containers(), forms):
-            self.container, self.batch_form = container, form
+        for paired, container, form in product((False, True), self.containers(), forms):
+            if paired and not served:
+                break  # nothing was encoded
+            self.paired, self.container, self.batch_form = paired, container, form
             answered, right = [], []
             for layout in ("batch", "single"):
                 inputs = self.default(Inputs(case.replaced(layout=layout), {}))
                 try:
                     results = self.run(inputs)
                 except CallFailed as error:
-                    problems.append(str(error))
+                    asked = self.teacher.asked if self.teacher is not None else 0
+                    problems.append((asked, paired, error))
+                    served = served or (self.teacher is not None and self.teacher.encoded)
                     continue
                 answered.append(layout)
                 expected = inputs["target"][:, :-1]
+                if self._puts_bos(inputs, results):
+                    inputs = self.default(Inputs(inputs.case, {}))
+                    expected = inputs["target"][:, :-1]
+                    try:
+                        results = self.run(inputs)
+                    except CallFailed:
+                        continue
                 if any(np.array_equal(expected, shown) for shown in results["shown"]):
                     right.append(layout)
+            if answered and not right and self.speaks_of_order:
+                self.speaks_of_order = False
+                self.conventions["order"] = ("sequence_first", "by its author's words")
+                self.probe()
+                if self.problem or self.outside or not self.seen_right:
+                    self.problem = self.outside = ""
+                    self.conventions["order"] = ("batch_first", "default")
+                    self.probe()
+                return
             if answered:
+                self.seen_right = bool(right)
                 self.framework = container if container != "list" else self.framework
                 self.choose_layouts(answered, right)
                 names = {"single": "(T,)", "batch": "(B, T)"}
@@ -76,11 +119,56 @@ class TrainingStepSubject(TeachingSubject):
         if source is not None and plain(source.name) in SHIFTED_ALREADY and self._showed_all():
             self.outside = "it takes inputs and labels, which are shifted before it is called"
             return
-        lacking = next((p for p in problems if "stand-in" in p or "NoneType" in p), "")
+        self.paired = False
+        told = [str(error) for *_, error in sorted(problems, key=lambda item: (-item[0], not item[1]))]
+        lacking = next((p for p in told if "stand-in" in p or "NoneType" in p), "")
+        if problems:
+            asked, _, error = max(problems, key=lambda item: item[:2])  # what came furthest
+            lacking = lacking or (str(error) if lacks(error, asked > 0) else "")
         if lacking:
             self.outside = f"it cannot be called with a stand-in model: {lacking}"
         else:
-            self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
+            self.problem = f"no call succeeded; the first attempt: {told[0] if told else 'no result'}"
+
+    def _puts_bos(self, inputs: Inputs, results: Results) -> bool:
+        """Whether it takes labels and gives BOS to them itself, which its author must say; then it is so from now on.
+
+        A step that feeds its target as it is, or that is given BOS and puts another in front, is none of these.
+        """
+        place = self.binding.arguments.get("target")
+        if self.convention("target") == "labels":
+            self._learn_bos(inputs, results)
+            return True
+        said = BY_ITSELF.search(self.words) or (place is not None and "label" in plain(place.name))
+        target, shown = inputs["target"], results["shown"]
+        how = self.conventions.get("target", ("", ""))[1]
+        if not said or self.says_bos() or how == "declared" or len(shown) != 1:
+            return False
+        if shown[0].shape != target.shape or not np.array_equal(shown[0][:, 1:], target[:, :-1]):
+            return False
+        first = shown[0][:, 0]
+        if (first != first[0]).any() or np.isin(first, target[:, 1:]).any():
+            return False
+        self.conventions["target"] = ("labels", "by its author's words")
+        self._learn_bos(inputs, results)
+        return True
+
+    def _learn_bos(self, inputs: Inputs, results: Results) -> None:
+        """The id that it puts in front of labels, where none is passed."""
+        for shown in results["shown"][:1]:
+            first = shown[:, 0] if shown.size else shown
+            fixed = first.size and (first == first[0]).all()
+            if fixed and not self.takes("bos_id") and not np.isin(first, inputs["target"][:, 1:]).any():
+                self.bos = int(first[0])
+
+    def with_convention(self, name: str, value: str) -> Subject:
+        other = super().with_convention(name, value)
+        if name == "target" and value == "labels" and isinstance(other, TrainingStepSubject):
+            layout = "batch" if "batch" in other.limits.get("layout", ()) else "single"
+            inputs = other.default(Inputs(PROBE.replaced(layout=layout), {}))
+            with contextlib.suppress(CallFailed, OutOfDomain):
+                other._learn_bos(inputs, other.run(inputs))
+        return other
 
     def _showed_all(self) -> bool:
         """Whether the model of the last call was given the whole target."""
@@ -110,16 +198,28 @@ class TrainingStepSubject(TeachingSubject):
         rng = case.rng
         B, T, S, V = 1 if case["layout"] == "single" else case["B"], case["T"], case["S"], case["V"]
         target = np.stack([5 + rng.permutation(V - 5)[:T] for _ in range(B)]).astype(np.int64)
-        target[:, 0], target[:, -1] = 3, 4
+        eos = self._eos(case)
+        target[:, 0], target[:, -1] = self.bos, eos
         for b in range(1, B) if case["padding"] != "none" else ():
             n = max(2, T - b)
-            target[b, n - 1], target[b, n:] = 4, case["pad"]
+            target[b, n - 1], target[b, n:] = eos, case["pad"]
         return inputs.replaced(
             target=target,
             src=np.stack([5 + rng.permutation(V - 5)[:S] for _ in range(B)]).astype(np.int64),
             memory=normal(rng, (B, S, 4)),
             table=normal(rng, (V, V)),
         )
+
+    def _eos(self, case: Mapping[str, Any]) -> int:
+        return EOS if case["pad"] != EOS else EOS + 1
+
+    @property
+    def sequence_first(self) -> bool:
+        return self.convention("order") == "sequence_first"
+
+    def turned(self, values: np.ndarray) -> np.ndarray:
+        """(B, T, …) as it is passed."""
+        return np.ascontiguousarray(values.swapaxes(0, 1)) if self.sequence_first else values
 
     def run(self, inputs: Inputs) -> Results:
         if self.outside:
@@ -135,11 +235,20 @@ class TrainingStepSubject(TeachingSubject):
 
     def _call(self, inputs: Inputs) -> Call:
         bound = self.binding.arguments
-        given: dict[str, Any] = {"model": wire.Remote("model", (*DECODING, *ENCODING, *HEADS))}
-        single = inputs.case["layout"] == "single"
+        case = inputs.case
+        attributes: dict[str, Any] = {"vocab_size": case["V"]}
+        for value, names in ((case["pad"], PADS), (self.bos, STARTS), (self._eos(case), ENDS)):
+            attributes |= dict.fromkeys(names, value)
+        attributes["config"] = dict(attributes)
+        model = wire.Remote("model", (*DECODING, *ENCODING, *HEADS), attributes)
+        given: dict[str, Any] = {"model": model}
+        single = case["layout"] == "single"
+        passed = {name: inputs[name] for name in ("target", "src", "memory")}
+        if self.convention("target") == "labels":
+            passed["target"] = passed["target"][:, 1:]
         held = {
-            name: self.held(np.array(inputs[name][0] if single else inputs[name]))
-            for name in ("target", "src", "memory")
+            name: self.held(np.array(values[0] if single else self.turned(values)))
+            for name, values in passed.items()
         }
         given |= {name: value for name, value in held.items() if name in bound}
         if "batch" in bound:
@@ -158,8 +267,8 @@ class TrainingStepSubject(TeachingSubject):
                 given[name] = wire.Remote(name, methods)
         for name, value in (
             ("pad_id", inputs.case["pad"]),
-            ("bos_id", 3),
-            ("eos_id", 4),
+            ("bos_id", self.bos),
+            ("eos_id", self._eos(case)),
             ("vocab_size", inputs.case["V"]),
         ):
             if name in bound:
@@ -216,6 +325,8 @@ class Teacher:
             None  # the method that decodes, and where it gets the tokens
         )
         self.decodings = 0
+        self.asked = 0  # how often the model was called, for whatever
+        self.encoded = False
         self.sources: list[np.ndarray] = []  # memories and sources that the model was given
 
     def answer(self, name: str, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -224,13 +335,18 @@ class Teacher:
             return self._criterion(arrays)
         if name != "model":
             return None
+        self.asked += 1
         if method in HEADS:
             return arrays[0]
         if method in ENCODING:
             self.sources += [array.values for array in arrays]
+            self.encoded = True
             memory = self.inputs["memory"]
             single = arrays and arrays[0].values.ndim == 1
-            return wire.Array(memory[0] if single else memory, "float64", self._container(arrays))
+            memory = memory[0] if single else self.subject.turned(memory)
+            answer = wire.Array(memory, "float64", self._container(arrays))
+            seen = np.ones((len(self.inputs["src"]), 1, 1, self.inputs["src"].shape[1]), dtype=bool)
+            return (answer, wire.Array(seen, "bool", answer.container)) if self.subject.paired else answer
         shown = self._decode(arrays, method)
         places = [*enumerate(args), *kwargs.items()]
         self.place = (method, next((p for p, item in places if _holds(item, shown)), 0))
@@ -239,7 +355,12 @@ class Teacher:
     def _decode(self, arrays: Sequence[wire.Array], method: str) -> np.ndarray:
         src = self.inputs["src"]
         ids = [a.values for a in arrays if a.values.dtype.kind in "iu" and a.values.ndim in (0, 1, 2)]
-        tokens = [a for a in ids if not _same(a, src) and not (a.size and a.max() <= 1 and a.ndim == 2)]
+        tokens = [a for a in ids if not _same(a, src)]
+        plain_masks = [a for a in tokens if a.size and a.max() <= 1 and a.ndim == 2]
+        if len(plain_masks) < len(tokens):
+            tokens = [a for a in tokens if not any(a is mask for mask in plain_masks)]
+        else:  # BOS alone looks like a mask of ones
+            tokens.sort(key=lambda a: 1 not in a.shape)
         self.sources += [a.values for a in arrays if not any(a.values is t for t in tokens)]
         if not tokens and len(ids) > (1 if method == "forward" else 0):
             tokens = ids[-1:]  # the source in the target's place
@@ -260,6 +381,8 @@ class Teacher:
         """(B, n), also where the sequence comes first."""
         expected = self.inputs["target"][:, :-1]
         rows = shown.reshape(1, -1) if shown.ndim < 2 else shown
+        if self.subject.sequence_first and shown.ndim == 2:
+            return rows.T
         turned = rows.shape == expected.T.shape and np.array_equal(rows.T, expected)
         return rows.T if turned else rows
 

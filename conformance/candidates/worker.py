@@ -255,6 +255,8 @@ class Worker:
         torch = sys.modules.get("torch")
         if call.get("seed") is not None:
             _seed(int(call["seed"]), torch)
+        elif _is_lazy(value):  # weights that are drawn in the first call are the same ones each time, too
+            _seed(0, torch)
         training = bool(call.get("train"))
         if training and hasattr(value, "train"):
             value.train()
@@ -523,6 +525,14 @@ def _parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, A
 
     visit(value, "", None, None, 0)
     return found
+
+
+def _is_lazy(value: Any) -> bool:
+    """Whether a module has weights that take their shape from the first call."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return False
+    return any(isinstance(p, torch.nn.parameter.UninitializedParameter) for p in value.parameters())
 
 
 def _kind_of(owner: Any, key: Any, tensor: Any) -> str:

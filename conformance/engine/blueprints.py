@@ -14,9 +14,11 @@ from ...reference import faults
 from ...reference.baseline import layers
 from ...reference.baseline.positions import positional_encoding
 from ...reference.forms import FAULTS, Form, Stack
-from .cases import Case, Inputs
+from ..candidates.layers import is_ones
+from .cases import Case, Inputs, OutOfDomain
 from .matching import (
     Blueprint,
+    Departs,
     Held,
     Idle,
     Layer,
@@ -24,7 +26,6 @@ from .matching import (
     Matcher,
     Undetermined,
     inner_width,
-    is_ones,
     rule,
 )
 
@@ -59,8 +60,9 @@ class CandidateLayer(Layer):
         self.built = self.subject.object_for(case)
         self.parameters: Sequence[Held] = [
             Held(p["name"], p["value"].values, p["kind"], p["alias"], p["value"].dtype)
-            for p in self.subject.weights_of(self.built)
+            for p in self.subject.weights_of(case)
         ]
+        self.held = subject.session.parameters(self.built)
         self._container = {p.name: p.dtype for p in self.parameters}
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
@@ -276,7 +278,23 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
             )
         except Idle:
             continue
+        except Departs as error:
+            strange = [] if error.known else _strange(layer.held)
+            if strange:
+                raise OutOfDomain(f"it computes with constants of its own: {', '.join(strange)}") from None
+            raise
     raise Undetermined("no input was found on which all of its weights matter")
+
+
+def _strange(held: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Buffers that are neither a mask nor a number: slopes, angles and the like, which the reference has not."""
+    found = []
+    for item in held:
+        values = item["value"].values
+        mask = np.isin(values, (0.0, 1.0)).all() or not np.isfinite(values).all() or (values <= 0).all()
+        if item["kind"] == "buffer" and values.ndim and values.size and not mask:
+            found.append(item["name"])
+    return found
 
 
 def _probe(subject: LayerSubject, case: Case, rng: np.random.Generator) -> Inputs:

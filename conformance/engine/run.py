@@ -123,6 +123,7 @@ def unsupported(claim: Claim, subject: Subject) -> str:
                 "weights": "it does not return its weights",
                 "torch": "it is not made for torch",
                 "constructor": "it is a function",
+                "causal": "it may be an encoder's as well",
             }.get(
                 need,
                 f"it has no {need.removeprefix('argument ').removeprefix('flag ').removeprefix('parameter ')}",

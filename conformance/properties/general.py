@@ -21,7 +21,6 @@ __all__ = [
     "bounded",
     "elementwise",
     "example",
-    "output_shape",
     "prefix_consistent",
     "reaches",
     "reaches_everywhere",
@@ -40,16 +39,6 @@ def shape(trial: Trial, result: str, shape: tuple[Formula, ...]) -> None:
         raise Violation(
             f"the shape is {list(observed.shape)}, expected {list(expected)}",
             Difference(str(list(expected)), str(list(observed.shape))),
-        )
-
-
-def output_shape(trial: Trial) -> None:
-    """The output has the shape of ``x``."""
-    expected, observed = trial.inputs["x"].shape, trial.call()["output"].shape
-    if observed != expected:
-        raise Violation(
-            f"the shape is {list(observed)}, expected {list(expected)}",
-            Difference(str(list(expected)), str(list(observed))),
         )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "rows_as_alone",
     "same_again",
     "sampled_choice",
+    "shows_newest",
     "source_encoded_once",
     "starts_as_given",
     "width_one_is_greedy",
@@ -276,6 +277,42 @@ def exact_bound(trial: Trial) -> None:
             f"with {_bound(trial)} and no EOS it returned {count} new token{'s' * (count != 1)}, expected {allowed}",
             Difference(wanted, row),
         )
+
+
+def shows_newest(trial: Trial) -> None:
+    """With room for fewer tokens than there are, every call gets the last of them and no more."""
+    try:
+        results = _call(trial)
+    except CallFailed as error:
+        if error.kind == "exception":
+            raise trial.skip("it refuses more tokens than its model takes") from None
+        raise
+    if any(ask.cached for ask in results["table"].asked):
+        raise trial.skip("it keeps a cache: what the model takes of it is the model's affair")
+    room, plan = trial.case["window"], results["plan"]
+    shown = [[n for n in ask.target[0].tolist() if n != plan.pad] for ask in results["table"].asked]
+    row = _row(results)
+    whole = row if trial.subject.convention("returns") != "new" else [*plan.starts[0].tolist(), *row]
+    knows = "context" in trial.subject.binding.arguments
+    longest = max(map(len, shown), default=0)
+    if max(plan.starts.shape[1] + len(shown) - 1, longest) <= room:
+        raise trial.skip("it never comes to more tokens than its model takes")
+    if not knows and longest > room:
+        raise trial.skip("it does not ask how many tokens its model takes")
+    for k, part in enumerate(shown):
+        here = whole[: plan.starts.shape[1] + k]
+        if len(part) > room:
+            raise Violation(
+                f"call {k + 1} shows the model {len(part)} tokens, and it takes {room} at most",
+                Difference(here[-room:], part),
+            )
+        if not part or part != here[-len(part) :]:
+            old = ", the oldest ones" if part == here[: len(part)] else ""
+            raise Violation(
+                f"with room for {room} tokens, call {k + 1} shows the model {part}{old}; "
+                f"the newest are {here[-room:]}",
+                Difference(here[-room:], part),
+            )
 
 
 def ends_at_eos(trial: Trial) -> None:

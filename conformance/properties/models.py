@@ -212,20 +212,22 @@ def order_matters(trial: Trial, side: str) -> None:
         _positional(item["name"]) for item in model.session.parameters(model.built(trial.case, model.double))
     ):
         raise trial.skip("no parameter or buffer of it is called positions")
-    ids = trial.inputs[side].copy()
-    ids[:, 0], ids[:, 1] = FIRST_WORD, FIRST_WORD + 1
-    swapped = ids.copy()
-    swapped[:, [0, 1]] = ids[:, [1, 0]]
-    before, after = _outputs(
-        trial, trial.inputs.replaced(**{side: ids}), trial.inputs.replaced(**{side: swapped})
-    )
-    moved = _moved(trial, before, after)[:, -1]
-    trial.shown = {side: swapped}
-    if not (moved > max(_silent(trial), 1e-6)).all():
+    moved = np.zeros(0)
+    for one in range(3):  # words whose scores are far below the others' hide what their places do
+        ids = trial.inputs[side].copy()
+        ids[:, 0], ids[:, 1] = FIRST_WORD + one, FIRST_WORD + one + 1
+        swapped = ids.copy()
+        swapped[:, [0, 1]] = ids[:, [1, 0]]
+        before, after = _outputs(
+            trial, trial.inputs.replaced(**{side: ids}), trial.inputs.replaced(**{side: swapped})
+        )
+        moved = np.append(moved, _moved(trial, before, after)[:, -1])
+        trial.shown = {side: swapped}
+    if not (moved > max(_silent(trial), 1e-6)).any():
         what = "source" if side == "src" else "target"
         raise Violation(
             f"the first two tokens of the {what} were exchanged, but the last scores did not change",
-            Difference("a change", f"a change of {moved.min():.3g}"),
+            Difference("a change", f"a change of {moved.max():.3g}"),
         )
     if side == "tgt" and not model.layered:
         raise trial.skip("its number of layers cannot be set to one")

@@ -389,6 +389,11 @@ def shown_shifted(trial: Trial) -> None:
             "the last sequence of the batch was dropped, not the last token of each sequence",
             Difference(expected.tolist(), shown[0].tolist()),
         )
+    if shown[0].shape == target.shape and np.array_equal(shown[0][:, 1:], target[:, :-1]):
+        raise Violation(
+            "the target has its BOS already, and the step put another token in front of it",
+            Difference(expected.tolist(), shown[0].tolist()),
+        )
     if np.array_equal(shown[0], trial.inputs["src"]):
         raise Violation(
             "the model was shown the source in the place of the shifted target",

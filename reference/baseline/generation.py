@@ -58,15 +58,21 @@ def greedy_decode(
 
 @torch.no_grad()
 def generate(
-    model: Callable[[Tensor], Tensor], idx: Tensor, max_new_tokens: int, eos_id: int = 2, pad_id: int = 0
+    model: Callable[[Tensor], Tensor],
+    idx: Tensor,
+    max_new_tokens: int,
+    eos_id: int = 2,
+    pad_id: int = 0,
+    context_size: int = 1024,
 ) -> Tensor:
     """A decoder-only model continues its prompt: (B, P) -> (B, P + at most ``max_new_tokens``).
 
-    EOS in the prompt ends nothing; only a new token can.
+    EOS in the prompt ends nothing; only a new token can.  The model is shown the newest ``context_size`` ids.
     """
     ended = torch.zeros(idx.size(0), dtype=torch.bool)
     for _ in range(max_new_tokens):
-        token = model(idx)[:, -1].argmax(dim=-1).masked_fill(ended, pad_id)  # (B,)
+        logits = model(idx[:, -context_size:])  # (B, t, V)
+        token = logits[:, -1].argmax(dim=-1).masked_fill(ended, pad_id)  # (B,)
         idx = torch.cat([idx, token[:, None]], dim=1)
         ended |= token == eos_id
         if ended.all():

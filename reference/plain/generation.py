@@ -38,13 +38,19 @@ def greedy_decode(
     return [row + [pad] * (longest - len(row)) for row in rows]
 
 
-def generate(model: Any, idx: np.ndarray, max_new_tokens: int, eos: int = 2, pad: int = 0) -> list[list[int]]:
-    """Every prompt of (B, P) is continued by itself, with at most ``max_new_tokens``."""
+def generate(
+    model: Any, idx: np.ndarray, max_new_tokens: int, eos: int = 2, pad: int = 0, context_size: int = 1024
+) -> list[list[int]]:
+    """Every prompt of (B, P) is continued by itself, with at most ``max_new_tokens``.
+
+    The model is shown the newest ``context_size`` ids of a row.
+    """
     rows = []
     for b in range(len(idx)):
         row = [int(n) for n in idx[b]]
         for _ in range(max_new_tokens):
-            row.append(largest(model(np.array([row]))[0][len(row) - 1]))
+            shown = row[max(0, len(row) - context_size) :]
+            row.append(largest(model(np.array([shown]))[0][len(shown) - 1]))
             if row[-1] == eos:
                 break
         rows.append(row)
