@@ -24,6 +24,8 @@ def main(seeds: int = 5, candidates: list[str] | None = None) -> None:
             for v in check(target, seed=seed, in_process=True).verdicts:
                 if v.margin is not None and v.claim.split(".")[1] not in (
                     "trace-4",
+                    "cross-4-6",
+                    "cross-3-2",
                     "numpy-4",
                     "matrix-4",
                     "five-and-six",

@@ -464,7 +464,8 @@ def _lines(home: Any) -> list[str]:
 def _file_words(home: Any) -> str:
     """What the author says at the top of the file."""
     said = getattr(sys.modules.get(getattr(home, "__module__", "")), "__doc__", None)
-    return said[:MAX_DOC] if isinstance(said, str) else ""
+    comments = [line.lstrip("# ") for line in _lines(home)[:40] if line.startswith("#")]
+    return "\n".join([*(line.rstrip() for line in comments), said if isinstance(said, str) else ""])[:MAX_DOC]
 
 
 def _words(home: Any) -> str:

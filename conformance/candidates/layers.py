@@ -278,6 +278,8 @@ class LayerSubject(Subject):
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         first = inputs[self.sequences[0]]
+        if self.convention("wrapped") in ("post", "pre") and first.shape[-1] < 4:
+            raise OutOfDomain("a norm over so few features leaves hardly anything of what went in")
         if not self.unbatched:
             return [self.encode(inputs, self.masks_for(inputs))]
         return [self.encode(row, self.masks_for(row)) for row in (_row(inputs, b) for b in range(len(first)))]

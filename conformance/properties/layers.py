@@ -303,6 +303,8 @@ def divides_or_refuses(trial: Trial) -> None:
     place = subject.binding.constructor.get("n_heads")
     if place is None:
         raise trial.skip("its number of heads cannot be set")
+    if {"d_head", "d_v"} & subject.binding.constructor.keys():
+        raise trial.skip("the width of a head is set beside that of the model")
     built = subject.object_for(case)
     wide = subject.binding.constructor["d_model"]
     from dataclasses import replace
