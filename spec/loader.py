@@ -130,6 +130,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: is not UTF-8 text (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{_file(path)}: is not TOML: {error}") from None
+    if path.is_relative_to(HERE):  # tests hold these to the schema; that takes longer than all the rest
+        return document
     validator = _validator()
     if not validator.is_valid(document):
         from jsonschema.exceptions import best_match

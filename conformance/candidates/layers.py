@@ -417,7 +417,7 @@ class MultiheadSubject(LayerSubject):
     def default(self, inputs: Inputs) -> Inputs:
         """One sequence takes the place of all three where the layer has but one."""
         if self.form == "self" and "query" in inputs:
-            given = "key" in inputs  # the claim speaks of two sequences
+            given = any(argument.name == "key" for argument in self.role.arguments)
             if given and inputs.case.get("S", inputs.case["T"]) != inputs.case["T"]:
                 return inputs.replaced(key=inputs["query"], value=inputs["query"], mismatch=True)
             return inputs.replaced(key=inputs["query"], value=inputs["query"])

@@ -14,7 +14,7 @@ A parameter that moves nothing (a key's bias) stays unmatched and is random in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROJECTIONS = 8  # projections of the output whose gradients tell numbers apart
 LOOKED_UP = ("embed", "positions")  # tables of the reference of which an input reads but some rows
-EXACT = 1e-8  # two orders of operations in float64, or a table that was made in float32
+EXACT = 2e-7  # two orders of operations in float64, or a table that was made in float32
 CLOSE = 5e-6  # a float32 constant in a float64 layer; every known fault is a hundred times farther off
 LOOSE = 1e-4  # for naming a fault, where the norm's ε is not known
 ROUNDS = 40  # of breaking what interchangeable units have in common
@@ -160,7 +160,7 @@ class Rule:
 
 def rule(rng: np.random.Generator, unit: int, width: int, inner: int, words: int = 0) -> Rule:
     """A base state for layers of these sizes, and for an embedding of so many words."""
-    square = rng.normal(0.0, width**-0.5, (unit, unit))
+    square = rng.normal(0.0, 0.7 * width**-0.5, (unit, unit))  # small, so that rows stay different
     return Rule(
         unit,
         width,
@@ -218,6 +218,24 @@ class Matched:
         ]
 
 
+class _AsNeeded:
+    """Blueprints, each made when it is first asked for: a reference is not built for nothing."""
+
+    def __init__(self, source: Iterable[Blueprint]) -> None:
+        self._source, self._made = iter(source), list[Blueprint]()
+
+    def __iter__(self) -> Iterator[Blueprint]:
+        yield from self._made
+        for blueprint in self._source:
+            self._made.append(blueprint)
+            yield blueprint
+
+    def __getitem__(self, n: int) -> Blueprint:
+        while len(self._made) <= n:
+            self._made.append(next(self._source))
+        return self._made[n]
+
+
 Faults = Callable[[Sequence[Blueprint]], Iterable[Blueprint]]
 
 
@@ -230,7 +248,7 @@ class Matcher:
         self.single = any(p.dtype == "float32" for p in self.own)
         self.unknown: list[str] = []
 
-    def match(self, blueprints: Sequence[Blueprint], faults: Faults) -> Matched:
+    def match(self, forms: Iterable[Blueprint], faults: Faults) -> Matched:
         """Find the blueprint that the layer follows, and carry random weights over.
 
         ``faults`` makes blueprints with a known mistake each, given the right ones, the nearest first.
@@ -239,6 +257,7 @@ class Matcher:
             Departs: the layer computes something else.
             Undetermined: it may be right, but a parameter was not recognised.
         """
+        blueprints = _AsNeeded(forms)
         found = self._by_name(blueprints)
         if found is not None:
             return found
@@ -248,13 +267,14 @@ class Matcher:
         for interleaved in ways:
             self._set(replace(self.base, interleaved=interleaved))
             outputs.append(self.layer.output(self.probe))
-        distances = np.full((len(ways), len(blueprints)), np.inf)
-        for n, blueprint in enumerate(blueprints):
+        columns = []
+        for blueprint in blueprints:
             expected = self._in_base(blueprint)
-            distances[:, n] = [self._far(observed, expected) for observed in outputs]
-            if distances[:, n].min() < EXACT:
+            columns.append([self._far(observed, expected) for observed in outputs])
+            if min(columns[-1]) < EXACT:
                 break
-        way, n = divmod(int(np.argmin(distances)), len(blueprints))
+        distances = np.array(columns).T
+        way, n = divmod(int(np.argmin(distances)), len(columns))
         if EXACT < distances[way, n] < 0.02:
             distances[way, n] = self._fit_epsilon(blueprints[n], outputs[way], distances[way, n])
         if distances[way, n] <= (2e-5 if self.single else CLOSE):
@@ -265,7 +285,7 @@ class Matcher:
         nearest = [blueprints[k] for k in np.argsort(distances[0], kind="stable")]
         raise self._departs(nearest, outputs[0], faults)
 
-    def _by_name(self, blueprints: Sequence[Blueprint]) -> Matched | None:
+    def _by_name(self, blueprints: _AsNeeded) -> Matched | None:
         """Whoever names and shapes everything as the reference does needs no telling apart: a short cut."""
         own = {p.name: p.value.shape for p in self.own}
         if {n: tuple(p.shape) for n, p in blueprints[0].module.named_parameters()} != own:
