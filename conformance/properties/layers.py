@@ -24,6 +24,7 @@ __all__ = [
     "invariant_to_order_of_memory",
     "keeps_norm",
     "layer_norm",
+    "layer_saved_and_loaded",
     "layer_shape",
     "layer_weights",
     "lone_memory_row",
@@ -255,6 +256,29 @@ def _alike(name: str, other: str) -> bool:
     """Whether two names are of parallel parts; a list of all weights beside the layers is no second set."""
     one, two = name.split("."), other.split(".")
     return len(one) == len(two) and sum(a != b for a, b in zip(one, two, strict=True)) == 1
+
+
+def layer_saved_and_loaded(trial: Trial) -> None:
+    """Weights of its own, saved and loaded strictly into a layer built anew: equal outputs."""
+    subject = _layer(trial)
+    saved, fresh = subject.apart("saved"), subject.apart("loaded")
+    weights = saved.weights_of(trial.case)
+    source, target = (other.object_for(trial.case) for other in (saved, fresh))
+    if subject.session.state(source) is None:
+        raise trial.skip("it has no state_dict")
+    rng = trial.case.rng
+    values = {w["name"]: w["value"].values for w in weights}
+    new = {name: (v + normal(rng, v.shape, 0.3)).astype(v.dtype) for name, v in values.items()}
+    subject.session.load(source, {name: subject.array(value) for name, value in new.items()})
+    try:
+        subject.session.state(source, target)
+    except CallFailed as error:
+        if error.kind != "exception":
+            raise
+        raise Violation(f"what it saves cannot be loaded into one built anew: {error}") from None
+    before, after = (other.call(trial.inputs, fresh=True)["output"] for other in (saved, fresh))
+    what = "with its state_dict loaded into one built anew, the output"
+    trial.same(after, before, f"{what} beside that of the saved one", _allowed(trial))
 
 
 def own_norms(trial: Trial, count: int) -> None:
