@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from tabulate import tabulate
@@ -99,8 +100,7 @@ def where_time_goes() -> list[list[object]]:
 
         return run, *rest
 
-    worker.Worker._prepare = timed  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(worker.Worker, "_prepare", timed):
         start = time.perf_counter()
         opened = open_check(EXAMPLE, in_process=True)
         roles: dict[str, float] = {"opening and binding": time.perf_counter() - start}
@@ -110,8 +110,6 @@ def where_time_goes() -> list[list[object]]:
                 opened.engine.verdicts(claim)
                 roles[claim.role] = roles.get(claim.role, 0.0) + time.perf_counter() - start
         opened.close()
-    finally:
-        worker.Worker._prepare = prepare  # type: ignore[method-assign]
     total = sum(roles.values())
     first = sorted(roles.items(), key=lambda item: -item[1])[:10]
     rows: list[list[object]] = [["all claims, in one process that has imported torch", f"{total:.2f} s"]]

@@ -8,9 +8,10 @@ import types
 import numpy as np
 import pytest
 from triu.conformance import check
-from triu.conformance.candidates.binding import bind, near_misses
+from triu.conformance.candidates.binding import bind
 from triu.conformance.candidates.discover import describe
 from triu.conformance.candidates.errors import ConventionError
+from triu.conformance.candidates.names import near_misses
 from triu.conformance.candidates.target import Declarations
 from triu.spec import load_spec
 

@@ -41,6 +41,20 @@ def test_the_second_opinion_passes_every_claim_that_it_can_be_judged_by():
     assert report.conforms
 
 
+def test_the_baseline_passes_every_claim_on_all_that_it_must_have_seen():
+    """A claim that no judge can pass, or passes by a case left out, proves nothing of a candidate that passes it."""
+    report = check("baseline", in_process=True)
+    assert {v.verdict for v in report.verdicts} == {"passed", "unsupported"}
+    passed = [v for v in report.verdicts if v.verdict == "passed"]
+    # One claim is on a convention that has to be declared; another test declares it.
+    assert {v.claim for v in report.verdicts} - {v.claim for v in passed} == {
+        "multihead.attn-mask-float-blocks"
+    }
+    # A function has no longest length to set, the class beside it has.
+    waived = {(v.claim, v.evidence.waived) for v in passed if v.evidence.waived}
+    assert waived == {("positional-encoding.formula", ("max_len == 200 and T >= 8",))}
+
+
 def test_pytorch_itself_conforms():
     report = check("torch", in_process=True)
     must = {v.verdict for v in report.verdicts if v.level == "MUST"}

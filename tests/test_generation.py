@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def judged(tmp_path):
     def judge(code, **options):
         path = tmp_path / "submission.py"
         path.write_text(textwrap.dedent(code), "utf-8")
-        check = open_check(path, spec=SPEC, in_process=True, examples=12, **options)
+        check = open_check(path, spec=SPEC, **{"in_process": True, "examples": 12} | options)
         found = {v.claim.removeprefix("generate."): v for c in CLAIMS for v in check.engine.verdicts(c)}
         (subject,) = check.candidate.filling("generate")
         return found, {name: value for name, (value, _) in subject.conventions.items()}
@@ -241,6 +242,34 @@ def test_words_about_bos_that_do_not_speak_of_the_result_change_nothing(judged):
         "    enc_out", '    """No BOS in src. At most max_len tokens after BOS."""\n    enc_out'
     )
     assert judged(told)[1]["returns"] == "full"
+
+
+UNBOUNDED = """
+import torch
+
+def greedy_decode(model, src, bos, eos):
+    memory, tokens = model.encode(src), [bos]
+    while tokens[-1] != eos:
+        tokens.append(model.decode_step(torch.tensor([tokens]), memory)[0, -1].argmax().item())
+    return tokens
+"""
+
+
+def test_a_loop_without_a_bound_is_held_to_eos_alone(judged):
+    found, _ = judged(UNBOUNDED)
+    assert {v.verdict for v in found.values()} <= {"passed", "unsupported"}
+    assert (found["eos"].verdict, found["repeatable"].verdict) == ("passed", "passed")
+    found, _ = judged(UNBOUNDED.replace("return tokens", "return tokens + [5]"))
+    assert found["eos"].verdict == "failed"
+
+
+def test_a_whole_model_may_be_given_the_source_at_each_step(judged):
+    code = LESSON.replace(
+        "model.decode_step(torch.tensor([generated]), enc_out)", "model(src, torch.tensor([generated]))"
+    )
+    assert judged(code)[0]["memory"].verdict == "unsupported"
+    code = LESSON.replace(", enc_out)", ", src)")
+    assert judged(code)[0]["memory"].verdict == "failed"
 
 
 def test_code_without_eos_owes_it_only_under_the_lessons_contract(judged):
@@ -333,3 +362,58 @@ def test_the_snippet_of_a_failure_runs_and_shows_it(judged, tmp_path):
     )
     wrong = failure.observed
     assert done.stdout.strip().startswith(f"[1, {wrong}, {wrong}")
+
+
+DRAWS = """
+import torch
+
+def generate_sampled(model, idx, max_new_tokens, seed=0):
+    torch.manual_seed(seed)
+    for _ in range(max_new_tokens):
+        idx = torch.cat([idx, torch.multinomial(model(idx)[:, -1].softmax(-1), 1)], dim=1)
+    return idx
+"""
+
+
+@pytest.mark.parametrize("seeding", ["torch.manual_seed(seed)", "torch.manual_seed(7)", "pass"])
+def test_a_sampler_that_seeds_itself_still_samples(judged, seeding):
+    found, _ = judged(DRAWS.replace("torch.manual_seed(seed)", seeding))
+    assert found["sampled"].verdict == "passed"
+    assert {v.verdict for v in found.values()} <= {"passed", "unsupported"}
+
+
+def test_a_sampler_owes_the_end_that_it_takes(judged):
+    code = DRAWS.replace("seed=0", "seed=0, eos_id=2")
+    found, _ = judged(code)
+    assert found["eos"].verdict == "failed"
+    stopping = "\n        if (idx[:, -1] == eos_id).any():\n            break\n    return"
+    found, _ = judged(code.replace("\n    return", stopping))
+    assert (found["eos"].verdict, found["batch"].verdict) == ("passed", "failed")
+
+
+def test_zeros_in_the_place_of_the_memory_are_told(judged):
+    found, _ = judged(LESSON.replace(", enc_out)", ", torch.zeros_like(enc_out))"))
+    assert "did not return" in found["memory"].failure.what
+
+
+def test_the_snippet_of_a_loop_that_asks_nothing_has_a_model_too(judged):
+    found, _ = judged("def autoregressive_decode(model, src, max_len=8):\n    return [1]\n")
+    assert "model = encoder = Model()" in found["bound"].failure.snippet
+
+
+def test_a_loop_that_goes_on_without_answers_is_stopped_once(judged):
+    code = """
+    def autoregressive_decode(model, src, max_len=8):
+        memory, tokens = model.encode(src), [1]
+        while tokens[-1] != 2:
+            try:
+                row = model.decode_step([tokens], memory)[0][-1]
+                tokens.append(int(row.argmax()))
+            except Exception:
+                pass
+        return tokens
+    """
+    began = time.monotonic()
+    found, _ = judged(code, in_process=False, call_seconds=2.0)
+    assert time.monotonic() - began < 10
+    assert (found["ends"].verdict, "did not end" in found["ends"].failure.what) == ("errored", True)

@@ -6,59 +6,16 @@ it works on the description that the worker sent.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any
 
 from ...spec import Argument, Convention, Role, Spec
+from .declarations import check_declarations
 from .errors import ConventionError
+from .names import bare, name_rank, plain, rank_among
 from .said import polarity
 from .target import Declarations
-
-# Words around a name that say nothing about what it is: make_causal_mask_np is a causal_mask.
-AFFIXES = frozenset(
-    """build create make get gen generate compute construct calc calculate my our the simple basic naive custom own
-    manual fn func function np numpy torch pytorch pt impl implementation scratch v1 v2 v3 student ref vectorized vec
-    new slow fast tiny mini small little toy plain vanilla""".split()
-)
-
-
-@lru_cache(maxsize=4096)
-def words(name: str) -> tuple[str, ...]:
-    """A name's words in lower case: ``BuildCausalMask`` and ``build_causal_mask`` alike."""
-    spaced = re.sub(r"([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])", r"\1\3_\2\4", name)
-    return tuple(part.lower() for part in re.split(r"[^A-Za-z0-9]+", spaced) if part)
-
-
-def plain(name: str) -> str:
-    """A name without case and separators."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-@lru_cache(maxsize=4096)
-def core(name: str) -> str:
-    """The name without the words that say nothing, as long as something is left."""
-    parts = [
-        part[:-1] if len(part) > 3 and part.endswith("s") else part for part in words(name)
-    ]  # plurals too
-    left = [part for part in parts if part not in AFFIXES]
-    return "".join(left or parts)
-
-
-# Words around a parameter's name: embeddings_batch is embeddings, input_Q is Q.
-FILLERS = frozenset(
-    "batch tensor tensors input inputs array arr matrix mat proj projected projection vectors vecs".split()
-)
-
-
-@lru_cache(maxsize=4096)
-def bare(name: str) -> str:
-    """A parameter's name without fillers, as long as something is left."""
-    parts = words(name)
-    return "".join([part for part in parts if part not in FILLERS] or parts)
 
 
 @dataclass(frozen=True)
@@ -132,20 +89,6 @@ def _shown(parameter: Mapping[str, Any]) -> str:
     )
 
 
-def name_rank(role: Role, name: str) -> int | None:
-    """How well an object's name fits a role: 1 exactly, 2 but for words around it, None not at all."""
-    last = name.rsplit(".", 1)[-1]
-    exact, cores = _names_of(role.names)
-    if plain(last) in exact:
-        return 1
-    return 2 if core(last) in cores else None
-
-
-@lru_cache(maxsize=256)
-def _names_of(names: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(map(plain, names)), frozenset(map(core, names))
-
-
 def bind(
     spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations, only: str = ""
 ) -> list[Binding]:
@@ -154,7 +97,7 @@ def bind(
     Raises:
         ConventionError: the declarations name a role, convention, value or object that does not exist.
     """
-    _check_declarations(spec, entries, declared)
+    check_declarations(spec, entries, declared)
     assigned = {name: role for role, names in declared.roles.items() for name in names}
     found: list[Binding] = []
     for entry in entries:
@@ -375,8 +318,8 @@ def _convention(
         *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
     ]
     for value, known in convention.by_name.items():  # in the order of the spec: what is special comes first
-        exact, cores = _names_of(tuple(k for k in known if not k.startswith("=")))
-        if any(f"={name}" in known or plain(name) in exact or core(name) in cores for name in names):
+        loosely = tuple(k for k in known if not k.startswith("="))
+        if any(f"={name}" in known or rank_among(loosely, name) for name in names):
             return value, "by name"
     return convention.default, "by name" if convention.kind == "named" else "default"
 
@@ -411,91 +354,3 @@ def _said(
 
 def _kind(role: Role, argument: str) -> str:
     return next((a.kind for a in role.arguments if a.name == argument), "")
-
-
-def _check_declarations(spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations) -> None:
-    names = [e["name"] for e in entries]
-    source = declared.source
-
-    def unknown(what: str, found: str, known: Iterable[str]) -> ConventionError:
-        known = list(dict.fromkeys(known))
-        near = get_close_matches(found, known, 1)
-        guess = f"; did you mean {near[0]}?" if near else ""
-        return ConventionError(
-            f"{source}: {what} {found!r} is not known{guess} (known: {', '.join(known) or 'none'})"
-        )
-
-    for role, objects in declared.roles.items():
-        if role not in spec.roles:
-            raise unknown("roles: role", role, spec.roles)
-        for name in objects:
-            if name not in names:
-                raise unknown(f"roles.{role}: object", name, names)
-    for group, table in (("conventions", declared.conventions), ("arguments", declared.arguments)):
-        for subject, values in table.items():
-            if subject in spec.roles:
-                roles = [spec.roles[subject]]
-            elif subject in names:
-                roles = [
-                    r
-                    for r in spec.roles.values()
-                    if name_rank(r, subject) or subject in declared.roles.get(r.id, ())
-                ]
-            else:
-                raise unknown(f"{group}: role or object", subject, [*spec.roles, *names])
-            for name, value in values.items():
-                if group == "arguments":
-                    known = [a.name for r in roles for a in (*r.arguments, *r.constructor)]
-                    if name not in known:
-                        raise unknown(f"arguments.{subject}: argument", name, known)
-                    parameters = [
-                        p
-                        for e in entries
-                        for p in _parameter_names(e)
-                        if _concerns(e, subject, roles, declared)
-                    ]
-                    if value not in parameters:
-                        raise unknown(f"arguments.{subject}.{name}: parameter", value, parameters)
-                    continue
-                conventions = [c for r in roles if (c := r.convention(name)) is not None]
-                if not conventions:
-                    raise unknown(
-                        f"conventions.{subject}: convention",
-                        name,
-                        [c.name for r in roles for c in r.conventions],
-                    )
-                if all(value not in c.values for c in conventions):
-                    raise unknown(
-                        f"conventions.{subject}.{name}: value",
-                        value,
-                        [v for c in conventions for v in c.values],
-                    )
-
-
-def _parameter_names(entry: Mapping[str, Any]) -> list[str]:
-    lists = [entry["params"], entry.get("init"), *entry["methods"].values()]
-    return [p["name"] for parameters in lists for p in parameters or ()]
-
-
-def _concerns(entry: Mapping[str, Any], subject: str, roles: Sequence[Role], declared: Declarations) -> bool:
-    if entry["name"] == subject:
-        return True
-    return any(
-        subject == r.id and (name_rank(r, entry["name"]) or entry["name"] in declared.roles.get(r.id, ()))
-        for r in roles
-    )
-
-
-def near_misses(spec: Spec, entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Objects whose names resemble those of a role: what to say when nothing was found."""
-    known: dict[str, tuple[str, str]] = {}
-    for role in spec.roles.values():
-        for name in role.names:
-            known.setdefault(plain(name), (role.id, name))
-    lines = []
-    for entry in entries:
-        near = get_close_matches(core(entry["name"]), known, 1, 0.75)
-        if near and not any(name_rank(role, entry["name"]) for role in spec.roles.values()):
-            role, name = known[near[0]]
-            lines.append(f"{entry['name']} looks like {name} (role {role})")
-    return lines

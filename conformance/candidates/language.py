@@ -13,10 +13,11 @@ import numpy as np
 from ...spec import Argument
 from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
-from .attention import at, leaves
-from .binding import Parameter, match, plain
+from .answers import at, leaves
+from .binding import Parameter, match
 from .caching import CachingSubject
 from .errors import CallFailed
+from .names import plain
 from .session import Call
 from .subject import Results, WrongResult, arrange, kind_of
 

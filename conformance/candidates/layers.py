@@ -1,4 +1,8 @@
-"""Subjects for layers with weights of their own: attention with several heads, feed-forward, norms and blocks."""
+"""Subjects for layers with weights of their own: what all of them share, and LayerNorm.
+
+:class:`LayerSubject` serves the feed-forward as it is; attention with several heads is in ``heads.py``, blocks
+are in ``blocks.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,15 @@ import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
-from .attention import at, leaves
+from .answers import at, leaves
 from .binding import Binding
 from .errors import CallFailed, CandidateError
 from .given_mask import FORMS, KINDS, GivenMask, find_forms
 from .session import Built, Call, Session
 from .subject import Results, Subject, WrongResult, kind_of
 
-# Sizes of a probe all differ, so that no axis is taken for another: B = 3, h = 2, T = 4, S = 5 (4 where both
-# are one sequence), d = 10.
 COMMON_HEADS = 8  # a width that these divide is taken by nearly every layer that sets its heads itself
+# Sizes of a probe all differ, so that no axis is taken for another (S is 4 where there is but one sequence).
 SIZES = {"B": 3, "h": 2, "d": 5, "T": 4, "S": 5, "dff": 7, "seed": 5}
 
 
@@ -47,7 +50,6 @@ class LayerSubject(Subject):
     """What layers share: layout of (B, T, d) arrays, place of the output, masks, parameters.
 
     ``sequences`` are the canonical names of the arrays (B, ·, d); the first gives the output its length.
-    ``mask_names`` maps a mask argument to the canonical mask that it says.
     """
 
     sequences: tuple[str, ...] = ("x",)
@@ -96,9 +98,7 @@ class LayerSubject(Subject):
             if "n_heads" in self.binding.constructor or self.binding.entry["kind"] != "class":
                 break
         self.unbatched = self.narrow = False
-        told = next((p for p in problems if p), "no result")
-        if not isinstance(self.problem, str) or not self.problem:
-            self.problem = f"no call succeeded; the first attempt: {told}"
+        self.problem = f"no call succeeded; the first attempt: {next(filter(None, problems), 'no result')}"
 
     def _look_for_norm(self) -> None:
         """A lone attention or feed-forward that has a norm inside is a sublayer, with a residual around it."""
@@ -357,11 +357,6 @@ class LayerSubject(Subject):
         return [item for item in items if item["value"].values.ndim]
 
 
-def is_ones(values: np.ndarray) -> bool:
-    """Whether a parameter looks like the gain of a norm before training."""
-    return values.size > 1 and bool((values == 1).all())
-
-
 def _row(inputs: Inputs, b: int) -> Inputs:
     """One batch row of a case."""
     given = {
@@ -371,331 +366,7 @@ def _row(inputs: Inputs, b: int) -> Inputs:
     return Inputs(inputs.case, given)
 
 
-class MultiheadSubject(LayerSubject):
-    """Attention with several heads over queries, keys and values; over one sequence; or over state and memory.
-
-    The claims on PyTorch's masks pass ``attn_mask`` and ``key_padding_mask`` as they are; all others pass
-    ``allowed``, (B, T, S) with True = allowed, in whatever form the layer takes.
-    """
-
-    sequences = ("query", "key", "value")
-
-    def __init__(self, session: Session, binding: Binding) -> None:
-        super().__init__(session, binding)
-        self.causal = self.role.id == "causal_self_attention"
-        names = binding.arguments
-        if binding.role.id == "cross_attention":
-            self.sequences = ("query", "key")
-            self.form = "cross"
-        elif "key" not in names:
-            self.form = "self"
-        elif "value" not in names:
-            self.sequences = ("query", "key")
-            self.form = "cross"
-        else:
-            self.form = "qkv"
-        self.mask_argument = next((n for n in ("mask", "attn_mask", "key_padding_mask") if n in names), "")
-        if self.form == "self":
-            self.limits["form"] = ("self",)
-
-    def has(self, need: str) -> bool:
-        if need == "two sequences":
-            return self.form != "self"
-        if need == "returned weights":
-            return self.weights_pick is not None
-        if need == "mask":
-            return bool(self.mask_argument in self.given)
-        if need == "memory padding":
-            return self.mask_argument in self.given or "memory_lengths" in self.binding.arguments
-        if need == "pytorch masks":
-            return {"attn_mask", "key_padding_mask"} <= self.binding.arguments.keys()
-        return super().has(need)
-
-    def _squares(self) -> tuple[bool, ...]:
-        return (True,) if self.form == "self" else (False, True)
-
-    def default(self, inputs: Inputs) -> Inputs:
-        """One sequence takes the place of all three where the layer has but one."""
-        if self.form == "self" and "query" in inputs:
-            given = any(argument.name == "key" for argument in self.role.arguments)
-            if given and inputs.case.get("S", inputs.case["T"]) != inputs.case["T"]:
-                return inputs.replaced(key=inputs["query"], value=inputs["query"], mismatch=True)
-            return inputs.replaced(key=inputs["query"], value=inputs["query"])
-        if self.form == "cross" and "key" in inputs:
-            return inputs.replaced(value=inputs["key"])
-        return inputs
-
-    def probe_inputs(self, square: bool = False, sizes: Mapping[str, Any] | None = None) -> Inputs:
-        return self.default(super().probe_inputs(square or self.form == "self", sizes))
-
-    def polarity_of(self, name: str) -> str:
-        if name in ("attn_mask", "key_padding_mask") and self.has("pytorch masks"):
-            return "block"
-        return self.convention("polarity") or "allow"
-
-    def probe(self) -> None:
-        super().probe()
-        if self.problem:
-            return
-        inputs = self.probe_inputs(self.form == "self")
-        try:
-            answers = self.send(self.calls_for(inputs))
-        except (CallFailed, OutOfDomain):
-            return
-        B, h, T, S = 3, 2, 4, inputs["key"].shape[1]
-        lead = () if self.unbatched else (B,)
-        for path, item in leaves(answers[0]):
-            if path == self.pick:
-                continue
-            for shape, averaged in (((*lead, h, T, S), False), ((*lead, T, S), True)):
-                if item.values.shape == shape and self.weights_pick is None:
-                    self.weights_pick, self.averaged = path, averaged
-        self._describe()
-
-    def _probe_masks(self, square: bool) -> None:
-        if not self.mask_argument or self.has("pytorch masks"):
-            return
-        T, S = 4, 4 if square or self.form == "self" else 5
-        rows = np.ones((3, T, S), dtype=bool)
-        rows[:, :, -1] = False
-        rows[0, :, -2] = False
-        mixed = rows.copy()
-        mixed[:, 0, 0], mixed[1, 0, 0] = False, True
-        patterns = [np.broadcast_to(np.tri(T, S, dtype=bool), (3, T, S)).copy(), rows, mixed]
-
-        def sees(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
-            """Change the last key; no query sees it but (under the triangle) the last."""
-            if self.form == "self":
-                query = inputs["query"].copy()
-                query[:, -1] += 1.5
-                changed = inputs.replaced(query=query, key=query, value=query)
-            else:
-                key, value = inputs["key"].copy(), inputs["value"].copy()
-                key[:, -1] += 1.5
-                value[:, -1] -= 2.5
-                changed = inputs.replaced(key=key, value=value if self.form == "qkv" else key)
-            where = ~allowed[:, :, -1]
-            if self.form == "self":
-                where[:, -1] = False
-            return changed, np.broadcast_to(where[:, :, None], (3, T, self.width))
-
-        self.try_masks(self.mask_argument, square, patterns, sees)
-
-    def extra(self, inputs: Inputs) -> Mapping[str, Any]:
-        return {
-            name: inputs[name]
-            for name in ("need_weights", "average_attn_weights", "is_causal")
-            if name in inputs and name in self.binding.arguments
-        }
-
-    def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
-        if inputs.get("mismatch"):
-            raise OutOfDomain("it takes one sequence, so T = S")
-        masks = {
-            name: self.array(inputs[name])
-            for name in ("attn_mask", "key_padding_mask")
-            if inputs.get(name) is not None
-        }
-        allowed = inputs.get("allowed")
-        if allowed is not None:
-            if self.has("pytorch masks"):
-                masks["attn_mask"] = self.array(~np.repeat(allowed, inputs.case["h"], axis=0))
-            elif "memory_lengths" in self.binding.arguments:
-                masks["memory_lengths"] = self.lengths(allowed)
-            elif self.mask_argument in self.given:
-                values = self.given[self.mask_argument].encode(allowed, inputs.case["h"])
-                masks[self.mask_argument] = self.array(values[0] if self._per_row(values) else values)
-            else:
-                raise OutOfDomain("it takes no mask")
-        return masks
-
-    def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
-        inputs = self.default(inputs)
-        if inputs.get("mask") is not None and self.has("mask"):
-            inputs = inputs.replaced(allowed=inputs["mask"])
-        return super().run_returning_inputs(inputs)
-
-    def _per_row(self, values: np.ndarray) -> bool:
-        return self.unbatched and values.ndim == 3
-
-    def encode(self, inputs: Inputs, masks: Mapping[str, wire.Array], **options: Any) -> Call:
-        if self.form == "cross" and "value" in self.binding.arguments:
-            given = {n: self.array(self.to_own(inputs[n])) for n in ("query", "key", "value")}
-            return self.make_call(
-                inputs.case, {**given, **masks, **self.extra(inputs)}, self.double, **options
-            )
-        return super().encode(inputs, masks, **options)
-
-    def with_identity(self, case: Case) -> MultiheadSubject | None:
-        """The same layer, built anew, with every projection the identity.
-
-        None where the parameters are not known by PyTorch's names.
-        """
-        other = self.apart("identity")
-        assert isinstance(other, MultiheadSubject)
-        built = other.object_for(case)
-        width = case["h"] * case["d"]
-        found = {}
-        for item in self.session.parameters(built):
-            last = ".".join(item["name"].rsplit(".", 2)[-2:])
-            shape = item["value"].values.shape
-            if last.endswith("in_proj_weight") and shape == (3 * width, width):
-                found[item["name"]] = np.tile(np.eye(width), (3, 1))
-            elif last.endswith("out_proj.weight") and shape == (width, width):
-                found[item["name"]] = np.eye(width)
-            elif last.endswith(("in_proj_bias", "out_proj.bias")):
-                found[item["name"]] = np.zeros(shape)
-        if not all(
-            any(name.endswith(end) for name in found) for end in ("in_proj_weight", "out_proj.weight")
-        ):
-            return None
-        self.session.load(built, {name: self.array(value) for name, value in found.items()})
-        return other
-
-
-class BlockSubject(LayerSubject):
-    """A block: ``x`` (B, T, d), and ``memory`` (B, S, d) where it has one; the shape of ``x`` comes out.
-
-    Canonical masks: ``hide`` (B, T) and ``hide_memory`` (B, S) are True at padding.  The causal triangle is
-    always given where the block takes a mask for it.
-    """
-
-    def __init__(self, session: Session, binding: Binding) -> None:
-        super().__init__(session, binding)
-        self.sequences = ("x", "memory") if "memory" in binding.arguments else ("x",)
-        self.triangle = self.role.id != "encoder_block"
-        # A Block without a mask argument may be an encoder's as well; then no claim holds it to be causal.
-        general = not re.search(r"decoder|gpt|causal", binding.name, re.IGNORECASE)
-        alone = self.role.id == "decoder_only_block"
-        self.causal = self.triangle and not (alone and general and "causal_mask" not in binding.arguments)
-
-    def has(self, need: str) -> bool:
-        if need == "causal":
-            return self.causal
-        if need == "memory padding":
-            known = {"memory_mask", "memory_key_padding_mask"}
-            return bool(self.given.keys() & known) or "memory_lengths" in self.binding.arguments
-        if need == "target padding":
-            return "tgt_key_padding_mask" in self.given or self._own_takes_rows()
-        return super().has(need)
-
-    def _probe_norm(self, square: bool) -> None:
-        """With all weights at zero a pre-norm block gives back its input."""
-        other = self.silent(self.sizes)
-        if other is None:
-            return
-        inputs = self.probe_inputs(square)
-        try:
-            output = other.run(inputs)["output"]
-        except (CallFailed, OutOfDomain):
-            return
-        if output.shape == inputs["x"].shape:
-            self.probed("norm", "pre" if np.abs(output - inputs["x"]).max() < 1e-6 else "post")
-
-    def silent(self, case: Mapping[str, Any]) -> LayerSubject | None:
-        """The block with everything at zero but the norms' gains; None where it has no parameters to be seen."""
-        other = self.apart("silent")
-        built = other.object_for(Case(case))
-        weights = [(w["name"], w["value"].values) for w in other.weights_of(case)]
-        zeros = {name: self.array(np.zeros_like(v)) for name, v in weights if not is_ones(v)}
-        if not zeros:
-            return None
-        self.session.load(built, zeros)
-        return other
-
-    def _own_takes_rows(self) -> bool:
-        mask = self.given.get("causal_mask")
-        return mask is not None and any(form.startswith("(B") or form == "(T, S, B)" for form in mask.forms)
-
-    def polarity_of(self, name: str) -> str:
-        if name == "causal_mask":
-            return self.convention("polarity")
-        which = "target_polarity" if name.startswith("tgt") else "memory_polarity"
-        return self.convention(which) or self.convention("polarity")
-
-    def _probe_masks(self, square: bool) -> None:
-        T, S = 4, 4 if square else 5
-        tri = np.broadcast_to(np.tri(T, dtype=bool), (3, T, T)).copy()
-        padded = tri.copy()
-        padded[0, :, 0] = False
-        padded[0, 0, 0] = True
-
-        def future(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
-            x = inputs["x"].copy()
-            x[:, -1] += 1.5 * np.arange(self.width)
-            rows = np.zeros((3, T, self.width), dtype=bool)
-            rows[:, :-1] = True
-            return inputs.replaced(x=x), rows
-
-        if self.triangle:
-            self.try_masks("causal_mask", square, [tri, padded], future)
-        hidden = np.ones((3, T, T), dtype=bool)
-        hidden[0, :, -1] = False
-        hidden[1, :, -2:] = False
-        self.try_masks("tgt_key_padding_mask", square, [hidden], self._tail)
-        if not self.triangle:
-            self.try_masks("causal_mask", square, [hidden], self._tail)
-        if "memory" in self.sequences:
-            rows = np.ones((3, T, S), dtype=bool)
-            rows[:, :, -1] = False
-            rows[0, :, -2] = False
-            alike = np.ones((3, T, S), dtype=bool)
-            alike[:, :, -1] = False
-
-            def tail(inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
-                memory = inputs["memory"].copy()
-                memory[:, -1] += 1.5 * np.arange(self.width)
-                return inputs.replaced(memory=memory), np.ones((3, T, self.width), dtype=bool)
-
-            for name in ("memory_mask", "memory_key_padding_mask"):
-                self.try_masks(name, square, [rows, alike], tail)
-
-    def _tail(self, inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
-        x = inputs["x"].copy()
-        x[0, -1] += 1.5 * np.arange(self.width)
-        rows = np.zeros(x.shape, dtype=bool)
-        rows[0, :-1] = True
-        return inputs.replaced(x=x), rows
-
-    def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
-        B, T = inputs["x"].shape[:2]
-        h = inputs.case.get("h", 1)
-        masks: dict[str, np.ndarray] = {}
-        hide = inputs.get("hide")
-        allowed = np.broadcast_to(
-            np.tri(T, dtype=bool) if self.triangle else np.ones((T, T), bool), (B, T, T)
-        )
-        if hide is not None:
-            rows = np.broadcast_to(~hide[:, None, :], (B, T, T))
-            if "tgt_key_padding_mask" in self.given:
-                masks["tgt_key_padding_mask"] = self.given["tgt_key_padding_mask"].encode(rows, h)
-            elif "causal_mask" in self.given:
-                allowed = allowed & rows
-            else:
-                raise OutOfDomain("it takes no mask for padding in the target")
-        if "causal_mask" in self.given and (self.triangle or hide is not None):
-            masks["causal_mask"] = self.given["causal_mask"].encode(allowed, h)
-        hidden = inputs.get("hide_memory")
-        if hidden is not None:
-            S = inputs["memory"].shape[1]
-            rows = np.broadcast_to(~hidden[:, None, :], (B, T, S))
-            for name in ("memory_key_padding_mask", "memory_mask"):
-                if name in self.given:
-                    masks[name] = self.given[name].encode(rows, h)
-                    break
-            else:
-                if "memory_lengths" not in self.binding.arguments:
-                    raise OutOfDomain("it takes no mask for padding in the memory")
-                told = {"memory_lengths": self.lengths(rows)}
-                return {**{name: self.array(values) for name, values in masks.items()}, **told}
-        return {name: self.array(values) for name, values in masks.items()}
-
-
-class RowSubject(LayerSubject):
-    """A layer that maps every position by itself: feed-forward and LayerNorm; ``x`` (B, T, d) in and out."""
-
-
-class NormSubject(RowSubject):
+class NormSubject(LayerSubject):
     """LayerNorm, as a layer or as a function of the gain and the bias."""
 
     def extra(self, inputs: Inputs) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
-from .attention import at, leaves
+from .answers import at, leaves
 from .binding import Parameter, match
 from .errors import CallFailed
 from .session import Built, Call

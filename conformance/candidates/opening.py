@@ -7,14 +7,17 @@ from difflib import get_close_matches
 
 from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
-from .binding import Binding, bind, near_misses
+from .binding import Binding, bind
+from .blocks import BlockSubject
 from .caching import CachedAttentionSubject
 from .errors import CallFailed, TargetError
 from .generation import GenerationSubject
+from .heads import MultiheadSubject
 from .language import LanguageSubject
-from .layers import BlockSubject, MultiheadSubject, NormSubject, RowSubject
+from .layers import LayerSubject, NormSubject
 from .masks import MaskSubject, PaddingMaskSubject
 from .models import ClonesSubject, EncoderDecoderSubject, ModelSubject
+from .names import near_misses
 from .positions import PositionSubject
 from .sampling import DistributionSubject, GreedySubject, TokenSubject
 from .session import Session, describe_error
@@ -45,7 +48,7 @@ SUBJECTS: dict[str, type[Subject]] = {
     "multihead_attention": MultiheadSubject,
     "causal_self_attention": MultiheadSubject,
     "cross_attention": MultiheadSubject,
-    "feed_forward": RowSubject,
+    "feed_forward": LayerSubject,
     "layer_norm": NormSubject,
     "decoder_block": BlockSubject,
     "encoder_block": BlockSubject,

@@ -40,8 +40,8 @@ class Built:
 class Call:
     """One call of an object, by keyword except for what the candidate takes by position only.
 
-    An argument may be a :class:`wire.Earlier` (what an earlier call of the frame returned) or a
-    :class:`Built` (another object of the candidate): neither crosses to the checker.
+    An argument may be a :class:`wire.Earlier` (what an earlier call of the frame returned), a
+    :class:`Built` (another object of the candidate), or a list of such: none of them crosses to the checker.
     """
 
     built: Built
@@ -52,6 +52,7 @@ class Call:
     return_inputs: bool = False
     follows: bool = False  # it continues the call before it and means nothing without
     grad: bool = False  # with gradients recorded; a stand-in's numbers then ask for them
+    frozen: tuple[str, ...] = ()  # parameters of the object that ask for no gradient meanwhile
     seed: int | None = None  # seeds the global generators first, so that draws can be told again
 
 
@@ -147,18 +148,11 @@ class Session:
     def calls(self, calls: Sequence[Call], responder: Responder | None = None) -> list[Any]:
         """Several calls in one frame; each result is a decoded value or a CallFailed (not raised)."""
         try:
-            handles = [self.build(call.built) for call in calls]
-            for call in calls:  # objects among the arguments
-                for value in (*call.args, *call.kwargs.values()):
-                    self._placed(value)
-        except CallFailed as error:
+            buffers: list[bytes] = []
+            header = {"op": "calls", "calls": [self._encode_call(call, buffers) for call in calls]}
+        except CallFailed as error:  # an object could not be built
             self.log += [Logged(call, error=error) for call in calls]
             return [error for _ in calls]
-        buffers: list[bytes] = []
-        header = {
-            "op": "calls",
-            "calls": [self._encode_call(call, h, buffers) for call, h in zip(calls, handles, strict=True)],
-        }
         try:
             answer, body = self._request(header, buffers, self._call_seconds, responder)
             _raise(answer)
@@ -181,14 +175,23 @@ class Session:
         return result
 
     def vjp(
-        self, call: Call, wrt: Sequence[str | int], pick: Sequence[str | int], cotangent: wire.Array
+        self,
+        call: Call,
+        wrt: Sequence[str | int],
+        pick: Sequence[str | int],
+        cotangent: wire.Array,
+        parameters: Sequence[str] = (),
     ) -> list[wire.Array] | None:
-        """Gradients of the picked part of the result against a cotangent; None if nothing connects them."""
+        """Gradients of the picked part of the result against a cotangent; None if nothing connects them.
+
+        With respect to arguments, and after them to parameters by name.
+        """
         buffers: list[bytes] = []
         header = {
             "op": "vjp",
-            "call": self._encode_call(call, self.build(call.built), buffers),
+            "call": self._encode_call(call, buffers),
             "wrt": list(wrt),
+            "parameters": list(parameters),
             "pick": list(pick),
             "cotangent": wire.encode(cotangent, buffers),
         }
@@ -211,7 +214,7 @@ class Session:
         buffers: list[bytes] = []
         header = {
             "op": "sensitivities",
-            "call": self._encode_call(call, self.build(call.built), buffers),
+            "call": self._encode_call(call, buffers),
             "pick": list(pick),
             "names": list(names),
             "cotangents": wire.encode(cotangents, buffers),
@@ -272,19 +275,22 @@ class Session:
         except OpenError as error:
             raise WorkerLost(f"the worker could not be started again: {error}") from None
 
-    def _encode_call(self, call: Call, handle: int, buffers: list[bytes]) -> dict[str, Any]:
+    def _encode_call(self, call: Call, buffers: list[bytes]) -> dict[str, Any]:
         return {
-            "handle": handle,
+            "handle": self.build(call.built),
             "method": call.method,
             "args": [wire.encode(self._placed(a), buffers) for a in call.args],
             "kwargs": {k: wire.encode(self._placed(v), buffers) for k, v in call.kwargs.items()},
             "train": call.train,
             "return_inputs": call.return_inputs,
             "grad": call.grad,
+            "frozen": list(call.frozen),
             "seed": call.seed,
         }
 
     def _placed(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._placed(item) for item in value]
         return wire.Handle(self.build(value)) if isinstance(value, Built) else value
 
     def _result(self, item: Mapping[str, Any], body: bytes) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -177,7 +177,7 @@ class Subject:
             return True
         return masks_of(convention, self.role, self.binding.arguments) is not None
 
-    def with_convention(self, name: str, value: str) -> Subject:
+    def with_convention(self, name: str, value: str) -> Self:
         """The same object under another convention, to see whether it would fit."""
         other = type(self)(self.session, self.binding)
         other.__dict__.update({**self.__dict__, "remembered": {}, "conventions": dict(self.conventions)})

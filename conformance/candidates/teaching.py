@@ -10,14 +10,14 @@ import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
-from .binding import core, plain
 from .errors import CallFailed
 from .masks import as_array
+from .names import core, plain
 from .session import Call
+from .stand_in import EOS, PAD
 from .subject import Results, Subject, WrongResult, kind_of
 
 BATCH = re.compile(r"\bbatch|\bbsz\b|[\[(`]\s*(?:B|N|bs|batch\w*)\s*,", re.IGNORECASE)
-EOS, PAD = 2, 0
 
 
 class TeachingSubject(Subject):
@@ -117,10 +117,7 @@ class ShiftSubject(TeachingSubject):
             return
         _, self.container, self.form, self.bos, answered, right = best
         if self.form in ("prepend", "raw") and self.says_bos():
-            self.form, self.bos = (
-                "drop",
-                None,
-            )  # its target has a BOS already: another in front is one too many
+            self.form, self.bos = "drop", None  # its target has a BOS already: another in front is too many
         self.framework = self.container if self.container != "list" else self.framework
         self.choose_layouts(answered, right)
         self._show()
@@ -228,7 +225,7 @@ class ShiftSubject(TeachingSubject):
                     row[0] = self.front(inputs.case)
         if self.form == "filled" and labels is not None:
             shown, labels = shown[:, :-1], labels[:, :-1]
-        results: Results = {"input": shown, "dtype": shown.dtype}
+        results: Results = {"input": shown}
         if labels is not None:
             results["labels"] = labels
         return results

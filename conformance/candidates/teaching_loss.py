@@ -11,12 +11,13 @@ import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
-from .binding import plain
 from .errors import CallFailed
 from .masks import as_array
+from .names import plain
 from .session import Call
+from .stand_in import PAD
 from .subject import Results, WrongResult, kind_of
-from .teaching import PAD, TeachingSubject
+from .teaching import TeachingSubject
 
 SHIFTS = re.compile(
     r"\blabels? (\([^)]*\) )?(are|is|=+) (just |simply )?(the )?(same )?(as )?(the )?"
@@ -133,9 +134,9 @@ class LossSubject(TeachingSubject):
         names = ("reduction", "input", "label_offset")
         tables = [c.values for n in names if (c := self.role.convention(n)) is not None]
         for values in product(*tables):
-            other: LossSubject = self
+            other = self
             for name, value in zip(names, values, strict=True):
-                other = other.with_convention(name, value)  # type: ignore[assignment]
+                other = other.with_convention(name, value)
             right = other._try_layouts(case, [])[1]
             if right:
                 return [n for n in answered if n in right]

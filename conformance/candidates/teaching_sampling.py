@@ -11,13 +11,13 @@ import numpy as np
 
 from ..engine.cases import Inputs, OutOfDomain
 from . import wire
-from .binding import plain
 from .errors import CallFailed
 from .masks import as_array
+from .names import plain
 from .session import Call
 from .subject import Results, WrongResult, kind_of
 from .teaching import TeachingSubject
-from .teaching_step import DECODING
+from .teaching_model import DECODING
 
 SEQUENCE = re.compile(
     r"\bper[- ]token|\b(?:each|every) (?:token|position|place)|\bindependent"
@@ -33,26 +33,28 @@ OF_TEACHER = re.compile(
     CHANCE + r"(?:teacher|gold|ground[- ]truth|true token|correct|forcing)", re.IGNORECASE
 )
 OF_MODEL = re.compile(CHANCE + r"(?:model|predict\w*|sampl\w*|generated|own)", re.IGNORECASE)
+NEUTRAL = frozenset("prob p probability ratio rate threshold mixprob mixingprob tau eps epsilon".split())
 GOLD, MODEL, VOCABULARY = 1, 21, 48
 
 
 class ScheduledSubject(TeachingSubject):
-    """``model`` (calls, B, T) out: 1 where the model's token came back, 0 for the teacher's, -1 for neither."""
+    """``model`` (calls, B, T) out: 1 where the model's token came back, 0 for the teacher's, -1 for neither.
+
+    ``coins`` are those of them that are drawn by themselves: all, or the first of a row or of a call.
+    """
 
     SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {  # shape of the tokens, number of calls
-        "matrix": ((8, 12), 14),
-        "vector": ((16,), 64),
-        "one": ((1,), 300),
-        "one_by_one": ((1, 1), 300),
-        "number": ((), 300),
+        "matrix": ((8, 12), 19),
+        "vector": ((16,), 84),
+        "one": ((1,), 400),
+        "one_by_one": ((1, 1), 400),
+        "number": ((), 400),
     }
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.form = "number"
-        self.first = (
-            "drawn"  # drawn, kept (the first stays BOS), shifted (predictions are for the next place)
-        )
+        self.first = "drawn"  # or kept (the first stays BOS), or shifted (predictions are for the next place)
         self.named_by_parameter("probability_of", "probability")
         value, how = self.conventions.get("probability_of", ("", "declared"))
         said = (bool(OF_MODEL.search(self.words)), bool(OF_TEACHER.search(self.words)))
@@ -146,15 +148,13 @@ class ScheduledSubject(TeachingSubject):
     def run(self, inputs: Inputs) -> Results:
         if self.outside:
             raise OutOfDomain(self.outside)
-        _, count = self.SHAPES[self.form]
-        count = {"row": 60, "call": 300}.get(self.convention("coin"), count)
+        coin, (_, count) = self.convention("coin"), self.SHAPES[self.form]
+        count = {"row": 80, "call": 400}.get(coin, count)
         if inputs.case["percent"] in (0, 100):
             count = min(count, 80)  # one token of the other kind is enough
-        count = min(count, 250) if self.asks else count
-        return {
-            "model": self._answers(inputs.case["percent"], count, inputs.case["seed"]),
-            "coin": self.convention("coin"),
-        }
+        count = min(count, 330) if self.asks else count
+        model = self._answers(inputs.case["percent"], count, inputs.case["seed"])
+        return {"model": model, "coins": {"row": model[:, :, :1], "call": model[:, :1, :1]}.get(coin, model)}
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         return self._calls(inputs.case["percent"], 1, inputs.case["seed"])
@@ -229,9 +229,6 @@ class ScheduledSubject(TeachingSubject):
             "float64",
             "numpy" if self.container == "list" else self.container,
         )
-
-
-NEUTRAL = frozenset("prob p probability ratio rate threshold mixprob mixingprob tau eps epsilon".split())
 
 
 def _mixes(drawn: np.ndarray) -> bool:

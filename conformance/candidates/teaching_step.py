@@ -1,43 +1,28 @@
-"""The subject for a training step, and the stand-in model that it is given."""
+"""The subject for a training step, which is given a stand-in model."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
-from .binding import plain
 from .errors import CallFailed
 from .layers import says_sequence_first
-from .masks import as_array
+from .names import plain
 from .session import Call
-from .stand_in import ENDS, PADS, STARTS, lacks
-from .subject import Results, Subject
-from .teaching import EOS, PAD, TeachingSubject
-from .teaching_loss import cross_entropies, log_softmax, numbers
+from .stand_in import BOS, ENDS, EOS, HEADS, PAD, PADS, STARTS, lacks
+from .subject import Results
+from .teaching import TeachingSubject
+from .teaching_loss import numbers, weights
+from .teaching_model import DECODING, ENCODING, Teacher
 
-DECODING = ("forward", "decode", "decoder", "decode_step", "decode_train", "run_decoder")
-ENCODING = ("encode", "encoder", "run_encoder")
-HEADS = (
-    "generator",
-    "project",
-    "lm_head",
-    "head",
-    "fc_out",
-    "output_projection",
-    "out",
-    "out_proj",
-    "linear",
-    "proj",
-)
-
-BOS = 1
 BY_ITSELF = re.compile(
     r"\b(without|no|not? includ\w+|excluding) (the |a )?(leading )?(bos|sos|start)\b"
     r"|\b(prepend\w*|puts?|adds?|inserts?) (the |a )?(bos|sos|start)\b",
@@ -48,6 +33,16 @@ PROBE = Case({"B": 3, "T": 5, "S": 4, "V": 12, "padding": "none", "pad": PAD, "s
 SHIFTED_ALREADY = frozenset("x xb inputs inputids idx inputtokens".split())  # beside y, targets or labels
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A call that failed in probing: how often it had asked the stand-in, and whether for an encoding."""
+
+    error: CallFailed
+    asked: int
+    encoded: bool
+    paired: bool
+
+
 class TrainingStepSubject(TeachingSubject):
     """``target`` (B, T), ``src`` and ``memory`` in; ``loss``, and what a stand-in model was ``shown``, out."""
 
@@ -56,7 +51,7 @@ class TrainingStepSubject(TeachingSubject):
         self.batch_form = "tuple"
         self.bos = BOS  # what sequences start with
         self.paired = False  # whether encoding answers with (memory, mask)
-        self.seen_right = self.speaks_of_order = False
+        self.speaks_of_order = False
         words = f"{self.words}\n{self.binding.entry.get('file_doc', '')}"
         if self.conventions.get("order", ("", ""))[1] == "default" and says_sequence_first(words):
             if says_sequence_first(OF_ORDER.sub("", words)):  # a shape says what is passed
@@ -69,62 +64,68 @@ class TrainingStepSubject(TeachingSubject):
         """Calls with a stand-in are answered one by one."""
 
     def probe(self) -> None:
-        problems: list[tuple[int, bool, CallFailed]] = []
-        served = False
-        case = PROBE
+        failures: list[Failure] = []
+        answered, right = self._try_forms(failures)
+        if answered and not right and self.speaks_of_order:
+            self.conventions["order"] = ("sequence_first", "by its author's words")
+            answered, right = self._try_forms([])
+            if not right:
+                self.conventions["order"] = ("batch_first", "default")
+                answered, right = self._try_forms([])
+        if not answered:
+            self._say_why(failures)
+            return
+        self.framework = self.container if self.container != "list" else self.framework
+        self.choose_layouts(answered, right)
+        names = {"single": "(T,)", "batch": "(B, T)"}
+        self.probed("layout", ", ".join(names[n] for n in sorted(self.limits["layout"])))
+        self._probe_padding(PROBE)
+
+    def _try_forms(self, failures: list[Failure]) -> tuple[list[str], list[str]]:
+        """The layouts that are answered, and those shown rightly, in the first form of arguments that is taken."""
         forms = ("tuple", "dict") if "batch" in self.binding.arguments else ("tuple",)
         for paired, container, form in product((False, True), self.containers(), forms):
-            if paired and not served:
-                break  # nothing was encoded
+            if paired and not any(failure.encoded for failure in failures):
+                break
             self.paired, self.container, self.batch_form = paired, container, form
-            answered, right = [], []
-            for layout in ("batch", "single"):
-                inputs = self.default(Inputs(case.replaced(layout=layout), {}))
+            answered, right = self._try_layouts(failures)
+            if answered:
+                return answered, right
+        self.paired = False
+        return [], []
+
+    def _try_layouts(self, failures: list[Failure]) -> tuple[list[str], list[str]]:
+        answered, right = [], []
+        for layout in ("batch", "single"):
+            inputs = self.default(Inputs(PROBE.replaced(layout=layout), {}))
+            try:
+                results = self.run(inputs)
+            except CallFailed as error:
+                asked, encoded = (self.teacher.asked, self.teacher.encoded) if self.teacher else (0, False)
+                failures.append(Failure(error, asked, encoded, self.paired))
+                continue
+            answered.append(layout)
+            if self._puts_bos(inputs, results):
+                inputs = self.default(Inputs(inputs.case, {}))
                 try:
                     results = self.run(inputs)
-                except CallFailed as error:
-                    asked = self.teacher.asked if self.teacher is not None else 0
-                    problems.append((asked, paired, error))
-                    served = served or (self.teacher is not None and self.teacher.encoded)
+                except CallFailed:
                     continue
-                answered.append(layout)
-                expected = inputs["target"][:, :-1]
-                if self._puts_bos(inputs, results):
-                    inputs = self.default(Inputs(inputs.case, {}))
-                    expected = inputs["target"][:, :-1]
-                    try:
-                        results = self.run(inputs)
-                    except CallFailed:
-                        continue
-                if any(np.array_equal(expected, shown) for shown in results["shown"]):
-                    right.append(layout)
-            if answered and not right and self.speaks_of_order:
-                self.speaks_of_order = False
-                self.conventions["order"] = ("sequence_first", "by its author's words")
-                self.probe()
-                if self.problem or self.outside or not self.seen_right:
-                    self.problem = self.outside = ""
-                    self.conventions["order"] = ("batch_first", "default")
-                    self.probe()
-                return
-            if answered:
-                self.seen_right = bool(right)
-                self.framework = container if container != "list" else self.framework
-                self.choose_layouts(answered, right)
-                names = {"single": "(T,)", "batch": "(B, T)"}
-                self.probed("layout", ", ".join(names[n] for n in sorted(self.limits["layout"])))
-                self._probe_padding(case)
-                return
+            if any(np.array_equal(inputs["target"][:, :-1], shown) for shown in results["shown"]):
+                right.append(layout)
+        return answered, right
+
+    def _say_why(self, failures: Sequence[Failure]) -> None:
+        """Why no call succeeded: what it takes lies outside, the stand-in lacks something, or it is at fault."""
         source = self.binding.arguments.get("src")
         if source is not None and plain(source.name) in SHIFTED_ALREADY and self._showed_all():
             self.outside = "it takes inputs and labels, which are shifted before it is called"
             return
-        self.paired = False
-        told = [str(error) for *_, error in sorted(problems, key=lambda item: (-item[0], not item[1]))]
-        lacking = next((p for p in told if "stand-in" in p or "NoneType" in p), "")
-        if problems:
-            asked, _, error = max(problems, key=lambda item: item[:2])  # what came furthest
-            lacking = lacking or (str(error) if lacks(error, asked > 0) else "")
+        furthest_first = sorted(failures, key=lambda failure: (-failure.asked, not failure.paired))
+        told = [str(failure.error) for failure in furthest_first]
+        lacking = next((text for text in told if "stand-in" in text or "NoneType" in text), "")
+        if not lacking and failures and lacks(furthest_first[0].error, furthest_first[0].asked > 0):
+            lacking = told[0]
         if lacking:
             self.outside = f"it cannot be called with a stand-in model: {lacking}"
         else:
@@ -161,9 +162,9 @@ class TrainingStepSubject(TeachingSubject):
             if fixed and not self.takes("bos_id") and not np.isin(first, inputs["target"][:, 1:]).any():
                 self.bos = int(first[0])
 
-    def with_convention(self, name: str, value: str) -> Subject:
+    def with_convention(self, name: str, value: str) -> Self:
         other = super().with_convention(name, value)
-        if name == "target" and value == "labels" and isinstance(other, TrainingStepSubject):
+        if name == "target" and value == "labels":
             layout = "batch" if "batch" in other.limits.get("layout", ()) else "single"
             inputs = other.default(Inputs(PROBE.replaced(layout=layout), {}))
             with contextlib.suppress(CallFailed, OutOfDomain):
@@ -231,7 +232,23 @@ class TrainingStepSubject(TeachingSubject):
         raw = self.session.call(call, model.answer)
         found = numbers(raw)
         loss = float(found[1].reshape(())) if found is not None and found[1].size == 1 else None
-        return {"loss": loss, "shown": model.shown, "decodings": model.decodings, "sources": model.sources}
+        labels = inputs["target"][:, 1:]
+        padded = inputs.case["padding"] != "none"
+        real = labels != inputs.case["pad"] if padded else np.ones(labels.shape, dtype=bool)
+        return {
+            "loss": loss,
+            "shown": model.shown,
+            "decodings": model.decodings,
+            "sources": model.sources,
+            "passed": self._sources(),
+            "real": real,
+            "weights": weights(real, self.convention("reduction"), "batch"),
+        }
+
+    def _sources(self) -> tuple[str, ...]:
+        """What is passed of a source: its tokens, or what was encoded."""
+        bound = self.binding.arguments
+        return ("src",) if "batch" in bound else tuple(name for name in ("memory", "src") if name in bound)
 
     def _call(self, inputs: Inputs) -> Call:
         bound = self.binding.arguments
@@ -310,112 +327,3 @@ class TrainingStepSubject(TeachingSubject):
             pad = teacher.inputs.case["pad"]
             lines.append(f"criterion = torch.nn.CrossEntropyLoss(ignore_index={pad})")
         return [*lines, ""]
-
-
-class Teacher:
-    """The checker's end of the stand-in model: answers with a table of logits, and keeps what it was shown.
-
-    The logits at a position depend on the token there alone, so that one pass and many steps agree.
-    """
-
-    def __init__(self, subject: TrainingStepSubject, inputs: Inputs) -> None:
-        self.subject, self.inputs = subject, inputs
-        self.shown: list[np.ndarray] = []  # (B, n) of each decoding
-        self.place: tuple[str, str | int] | None = (
-            None  # the method that decodes, and where it gets the tokens
-        )
-        self.decodings = 0
-        self.asked = 0  # how often the model was called, for whatever
-        self.encoded = False
-        self.sources: list[np.ndarray] = []  # memories and sources that the model was given
-
-    def answer(self, name: str, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        arrays = [array for item in (*args, *kwargs.values()) if (array := _array(item)) is not None]
-        if name == "criterion":
-            return self._criterion(arrays)
-        if name != "model":
-            return None
-        self.asked += 1
-        if method in HEADS:
-            return arrays[0]
-        if method in ENCODING:
-            self.sources += [array.values for array in arrays]
-            self.encoded = True
-            memory = self.inputs["memory"]
-            single = arrays and arrays[0].values.ndim == 1
-            memory = memory[0] if single else self.subject.turned(memory)
-            answer = wire.Array(memory, "float64", self._container(arrays))
-            seen = np.ones((len(self.inputs["src"]), 1, 1, self.inputs["src"].shape[1]), dtype=bool)
-            return (answer, wire.Array(seen, "bool", answer.container)) if self.subject.paired else answer
-        shown = self._decode(arrays, method)
-        places = [*enumerate(args), *kwargs.items()]
-        self.place = (method, next((p for p, item in places if _holds(item, shown)), 0))
-        return self._logits(arrays, shown)
-
-    def _decode(self, arrays: Sequence[wire.Array], method: str) -> np.ndarray:
-        src = self.inputs["src"]
-        ids = [a.values for a in arrays if a.values.dtype.kind in "iu" and a.values.ndim in (0, 1, 2)]
-        tokens = [a for a in ids if not _same(a, src)]
-        plain_masks = [a for a in tokens if a.size and a.max() <= 1 and a.ndim == 2]
-        if len(plain_masks) < len(tokens):
-            tokens = [a for a in tokens if not any(a is mask for mask in plain_masks)]
-        else:  # BOS alone looks like a mask of ones
-            tokens.sort(key=lambda a: 1 not in a.shape)
-        self.sources += [a.values for a in arrays if not any(a.values is t for t in tokens)]
-        if not tokens and len(ids) > (1 if method == "forward" else 0):
-            tokens = ids[-1:]  # the source in the target's place
-        if not tokens:
-            raise LookupError("the stand-in model was given no token ids to decode")
-        shown = tokens[0]
-        self.decodings += 1
-        self.shown.append(self._canonical(shown))
-        return shown
-
-    def _logits(self, arrays: Sequence[wire.Array], shown: np.ndarray) -> wire.Array:
-        logits = self.inputs["table"][shown % self.inputs.case["V"]]
-        if self.subject.convention("logits") == "log_probs":
-            logits = log_softmax(logits)
-        return wire.Array(logits, "float64", self._container(arrays))
-
-    def _canonical(self, shown: np.ndarray) -> np.ndarray:
-        """(B, n), also where the sequence comes first."""
-        expected = self.inputs["target"][:, :-1]
-        rows = shown.reshape(1, -1) if shown.ndim < 2 else shown
-        if self.subject.sequence_first and shown.ndim == 2:
-            return rows.T
-        turned = rows.shape == expected.T.shape and np.array_equal(rows.T, expected)
-        return rows.T if turned else rows
-
-    def _criterion(self, arrays: Sequence[wire.Array]) -> wire.Array:
-        logits, labels = arrays[0].values, arrays[1].values
-        if logits.ndim == 3 and labels.ndim == 2 and logits.shape[2] == labels.shape[1] != logits.shape[1]:
-            logits = logits.swapaxes(1, 2)
-        if logits.shape[:-1] != labels.shape:
-            raise ValueError(f"logits of shape {logits.shape} do not go with labels of shape {labels.shape}")
-        real = labels != self.inputs.case["pad"]
-        losses = cross_entropies(logits, labels, real)
-        loss = np.asarray(losses.sum() / max(1, real.sum()))
-        return wire.Array(loss, "float64", self._container(arrays))
-
-    def _container(self, arrays: Sequence[wire.Array]) -> str:
-        """What holds the answer: what held the question; lists are answered with arrays."""
-        held = next((a.container for a in arrays), self.subject.container)
-        return "numpy" if held == "list" else held
-
-
-def _array(value: Any) -> wire.Array | None:
-    if isinstance(value, wire.Array):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return wire.Array(np.asarray(value), "int64", "numpy")
-    found = as_array(value)
-    return None if found is None else wire.Array(found[0], found[0].dtype.name, "list")
-
-
-def _holds(value: Any, tokens: np.ndarray) -> bool:
-    array = _array(value)
-    return array is not None and np.array_equal(array.values, tokens)
-
-
-def _same(left: np.ndarray, right: np.ndarray) -> bool:
-    return any(np.array_equal(left.squeeze(), other.squeeze()) for other in (right, right.T))

@@ -2,7 +2,8 @@
 
 Run as ``python -m triu.conformance.candidates.worker FD`` it serves a socket until that closes.  In the
 same process :class:`Worker` is used directly, over the same encoder.  Operations: ``open``, ``build``,
-``calls``, ``vjp``, ``parameters``, ``load``, ``state``; a Remote argument calls back (``callback`` frames).
+``calls``, ``vjp``, ``sensitivities``, ``parameters``, ``load``, ``state``; a Remote argument calls back
+(``callback`` frames).
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import linecache
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import discover, wire
+from . import discover, importing, wire
+from .proxy import StandIn
 
 MAX_YIELDED = 10_000
 MAX_ARRAYS = 20_000  # of one object; more are not listed
@@ -55,7 +57,7 @@ class Worker:
         try:
             operation = getattr(self, "_do_" + str(header.get("op")))
             answer = operation(header, body, buffers)
-        except discover.ImportFailed as error:
+        except importing.ImportFailed as error:
             answer = {"error": self._report(error.cause, importing=error.name)}
         except (Exception, SystemExit) as error:
             answer = {"error": self._report(error)}
@@ -83,10 +85,10 @@ class Worker:
         self._roots = (str(Path(target["path"]).resolve()),) if "path" in target else ()
         if "path" in target and target["kind"] == "file":
             self._roots = (str(Path(target["path"]).resolve().parent),)
-        modules, failed = discover.open_target(target)
+        modules, failed = importing.open_target(target)
         self._modules.update(modules)
         entries = discover.describe(
-            modules, discover.own_modules(target, modules), list(header.get("named", ()))
+            modules, importing.own_modules(target, modules), list(header.get("named", ()))
         )
         return {
             "objects": entries,
@@ -127,31 +129,28 @@ class Worker:
         return {"answers": answers}
 
     def _do_vjp(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
-        """Pull a gradient back: the result at ``pick`` against a cotangent, with respect to ``wrt``."""
+        """Pull a gradient back: the result at ``pick`` against a cotangent.
+
+        With respect to the arguments ``wrt`` and, after them, the object's ``parameters``.
+        """
         import torch
 
-        function, args, kwargs, _ = self._prepare(header["call"], body)
-        wanted = {}
-        for name in header["wrt"]:
-            tensor = args[name] if isinstance(name, int) else kwargs[name]
+        function, args, kwargs, value = self._prepare(header["call"], body)
+        wanted = [args[name] if isinstance(name, int) else kwargs[name] for name in header["wrt"]]
+        for tensor in wanted:
             tensor.requires_grad_(True)
-            wanted[name] = tensor
-        result = function(*args, **kwargs)
-        for step in header["pick"]:
-            result = (
-                getattr(result, step)
-                if isinstance(step, str) and not isinstance(result, dict)
-                else result[step]
-            )
+        if header.get("parameters"):
+            known = {name: tensor for name, _, _, tensor in _parameters_of(value)}
+            wanted += [known[name] for name in header["parameters"]]
+        with _frozen(value, header["call"].get("frozen", ())):
+            result = _inside(function(*args, **kwargs), header["pick"])
         cotangent = self._materialise(wire.decode(header["cotangent"], body))
         if not result.requires_grad:
             return {"connected": False, "gradients": []}
         # A scalar, since autograd.grad with a cotangent imports half a second of symbolic algebra.
         scalar = (result * cotangent.to(result.dtype)).sum()
-        gradients = torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
-        filled = [
-            torch.zeros_like(t) if g is None else g for t, g in zip(wanted.values(), gradients, strict=True)
-        ]
+        gradients = torch.autograd.grad(scalar, wanted, allow_unused=True)
+        filled = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, gradients, strict=True)]
         return {"connected": True, "gradients": [wire.encode(g, buffers) for g in filled]}
 
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
@@ -186,11 +185,7 @@ class Worker:
         cotangents = wire.decode(header["cotangents"], body).values  # (K, *result)
 
         def result() -> Any:
-            found = function(*args, **kwargs)
-            for step in header["pick"]:
-                is_field = isinstance(step, str) and not isinstance(found, Mapping)
-                found = getattr(found, step) if is_field else found[step]
-            return found
+            return _inside(function(*args, **kwargs), header["pick"])
 
         gradients = _by_autograd(tensors, result, cotangents) or _by_differences(tensors, result, cotangents)
         return {"gradients": [wire.encode(gradient, buffers) for gradient in gradients]}
@@ -260,8 +255,9 @@ class Worker:
         training = bool(call.get("train"))
         if training and hasattr(value, "train"):
             value.train()
+        gradients = torch.set_grad_enabled(bool(call.get("grad"))) if torch else contextlib.nullcontext()
         try:
-            with torch.set_grad_enabled(bool(call.get("grad"))) if torch else contextlib.nullcontext():
+            with gradients, _frozen(value, call.get("frozen", ())):
                 result = function(*args, **kwargs)
                 if inspect.isgenerator(result):  # it is a list to the checker, as far as it goes
                     result = list(islice(result, MAX_YIELDED))
@@ -306,11 +302,7 @@ class Worker:
         if known is None:
             raise RuntimeError("the earlier call that this one continues gave no result")
         result, _, kwargs = known
-        found = kwargs[value.argument] if value.argument else result
-        for step in value.path:
-            is_field = isinstance(step, str) and not isinstance(found, Mapping)
-            found = getattr(found, str(step)) if is_field else found[step]
-        return found
+        return _inside(kwargs[value.argument] if value.argument else result, value.path)
 
     def ask(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call back: what a stand-in's method was given goes to the checker, its answer comes back."""
@@ -363,87 +355,12 @@ class Worker:
         return {"type": name, "message": message[:600], "importing": importing, **where}
 
 
-class Answer(dict[str, Any]):
-    """Named parts of an answer, to be read as ``answer["logits"]`` or ``answer.logits``."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
 def _seed(seed: int, torch: Any) -> None:
     """Seed the generators that code draws from if it has none of its own."""
     random.seed(seed)
     np.random.seed(seed)
     if torch is not None:
         torch.manual_seed(seed)
-
-
-class StandIn:
-    """A model that is none: every method goes back to the checker.  Also callable, as ``forward``.
-
-    A method is a stand-in too, so that ``model.generator(x)`` and ``model.decoder.eval()`` both work.  What
-    code asks of any model without using it (its mode, its device, its parameters) is answered here.
-    """
-
-    def __init__(self, remote: wire.Remote, worker: Worker, method: str = "forward") -> None:
-        self._remote, self._worker, self._method = remote, worker, method
-        self.training = False
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        remote = self._remote
-        if name in remote.methods:
-            part = self.__dict__[name] = StandIn(remote, self._worker, name)
-            return part
-        if name in remote.attributes:
-            value = remote.attributes[name]
-            return Answer(value) if isinstance(value, dict) else value
-        raise AttributeError(f"the stand-in model has no {name!r}; it has {', '.join(remote.methods)}")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        answer = self._worker.ask(self._remote.name, self._method, args, kwargs)
-        return Answer(answer) if type(answer) is dict else answer
-
-    def __deepcopy__(self, memo: Any) -> StandIn:
-        return self
-
-    def train(self, mode: bool = True) -> StandIn:
-        self.training = bool(mode)
-        return self
-
-    def eval(self) -> StandIn:
-        return self.train(False)
-
-    def _itself(self, *args: Any, **kwargs: Any) -> StandIn:
-        return self
-
-    to = cpu = cuda = float = double = half = requires_grad_ = _itself
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """There is no gradient to forget."""
-
-    @property
-    def device(self) -> Any:
-        torch = sys.modules.get("torch")
-        return "cpu" if torch is None else torch.device(self._worker.device)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Any]:
-        """One number, for code that reads a device or a dtype from it."""
-        torch = sys.modules.get("torch")
-        yield np.zeros(1) if torch is None else torch.zeros(1, device=self.device, requires_grad=True)
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
-        yield from (("weight", value) for value in self.parameters())
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return {}
-
-    def modules(self) -> Iterator[StandIn]:
-        yield self
 
 
 def _generator(wanted: wire.Random) -> Any:
@@ -525,6 +442,28 @@ def _parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, A
 
     visit(value, "", None, None, 0)
     return found
+
+
+def _inside(value: Any, path: Iterable[str | int]) -> Any:
+    """The part of a value to which a path of indices, keys and fields leads."""
+    for step in path:
+        is_field = isinstance(step, str) and not isinstance(value, Mapping)
+        value = getattr(value, str(step)) if is_field else value[step]
+    return value
+
+
+@contextlib.contextmanager
+def _frozen(value: Any, names: Collection[str]) -> Iterator[None]:
+    """Parameters of a module that ask for no gradient for a while."""
+    found = _parameters_of(value) if names else []
+    chosen = [tensor for name, *_, tensor in found if name in names and tensor.requires_grad]
+    for tensor in chosen:
+        tensor.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for tensor in chosen:
+            tensor.requires_grad_(True)
 
 
 def _is_lazy(value: Any) -> bool:

@@ -2,84 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...reference import faults
 from ...reference.baseline import layers
-from ...reference.baseline.positions import positional_encoding
-from ...reference.forms import FAULTS, Form, Stack
-from ..candidates.layers import is_ones
+from .base_state import base_state, inner_width
 from .cases import Case, Inputs, OutOfDomain
-from .matching import (
-    Blueprint,
-    Departs,
-    Held,
-    Idle,
-    Layer,
-    Matched,
-    Matcher,
-    Undetermined,
-    inner_width,
-    rule,
-)
+from .matching import Blueprint, Departs, Idle, Matched, Matcher, Undetermined
+from .own_layer import OwnLayer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..candidates.layers import LayerSubject
-    from ..candidates.models import ModelSubject
 
-# ε of the norm, and whether it is added to the standard deviation: what is common comes first.
-EPSILONS: tuple[Mapping[str, Any], ...] = (
-    {"eps": 1e-5},
-    {"eps": 1e-6},
-    {"eps": 1e-12},
-    {"eps": 1e-6, "outside": True},
-    {"eps": 1e-8},
-    {"eps": 1e-5, "outside": True},
-    {"eps": 1e-7},
-    {"eps": 1e-9},
-    {"eps": 1e-10},
-    {"eps": 1e-3},
-    {"eps": 0.0},
-    {"eps": 1e-8, "outside": True},
-)
-
-
-class CandidateLayer(Layer):
-    """A subject's layer, built for itself, as the matcher sees it."""
-
-    def __init__(self, subject: LayerSubject, case: Case) -> None:
-        self.subject = subject.apart("weights")
-        self.built = self.subject.object_for(case)
-        self.parameters: Sequence[Held] = [
-            Held(p["name"], p["value"].values, p["kind"], p["alias"], p["value"].dtype)
-            for p in self.subject.weights_of(case)
-        ]
-        self.held = subject.session.parameters(self.built)
-        self._container = {p.name: p.dtype for p in self.parameters}
-
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
-        given = {
-            name: self.subject.array(np.ascontiguousarray(v.astype(self._container[name])))
-            for name, v in values.items()
-        }
-        self.subject.session.load(self.built, given)
-        self.subject.remembered.clear()
-
-    def output(self, inputs: Inputs) -> np.ndarray:
-        return self.subject.run(self.subject.default(inputs))["output"].astype(np.float64)
-
-    def sensitivities(self, inputs: Inputs, names: Sequence[str], cotangents: np.ndarray) -> list[np.ndarray]:
-        (call,) = self.subject.calls_for(self.subject.default(inputs))
-        own = np.ascontiguousarray(np.stack([self.subject.to_own(c) for c in cotangents]))
-        return self.subject.session.sensitivities(call, self.subject.pick, names, self.subject.array(own))
+# ε of the norm as it mostly is; the matcher fits any other.
+EPSILONS = (1e-5, 1e-6)
 
 
 def tensor(values: Any) -> Tensor:
@@ -130,7 +73,7 @@ def wrapped(build: Callable[[], Any], run: Callable[..., Tensor]) -> Iterator[Bl
     for epsilon in EPSILONS:
         for first in (False, True):
             yield Blueprint(
-                layers.Sublayer(build(), layers.LayerNorm(build().d_model, **epsilon), first),
+                layers.Sublayer(build(), layers.LayerNorm(build().d_model, epsilon), first),
                 partial(run_wrapped, run),
                 {"wrapped": "pre" if first else "post"},
             )
@@ -209,7 +152,7 @@ def block_builds(
                         inner,
                         norm_first=first,
                         activation=subject.convention("activation"),
-                        norm=partial(layers.LayerNorm, unbiased=unbiased, **epsilon),
+                        norm=partial(layers.LayerNorm, eps=epsilon, unbiased=unbiased),
                     )
                     yield build, run, {"norm": "pre" if first else "post"}
 
@@ -253,48 +196,44 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
     Raises:
         Departs: it computes something else; the message says where, as far as that can be told.
         Undetermined: a parameter was not recognised, so that nothing can be said.
+        OutOfDomain: it computes with constants that no reference layer has.
         CallFailed: it raised.
     """
     unit, width = case["d"], case["h"] * case["d"]
-    layer = CandidateLayer(subject, case)
+    own = subject.apart("weights")
+    layer = OwnLayer(own, own.object_for(case), own.weights_of(case))
     inner = width
     if subject.role.id not in ATTENTIONS:
         known = "d_ff" in subject.binding.constructor
-        inner = case["dff"] if known else inner_width(layer.parameters, unit, width)
-    if "n_heads" in subject.binding.constructor or subject.role.id == "feed_forward":
-        heads: Sequence[int] = (case["h"],)
-    else:  # how many it has inside is its own affair, as long as a head is a multiple of the unit wide
-        heads = [h for h in (case["h"], 1, 2, 4, 8) if width % (h * unit) == 0]
-        heads = list(dict.fromkeys(heads))
-    for attempt in range(8):
-        rng = np.random.default_rng([attempt, case["h"], case["d"]])
-        base = rule(rng, unit, width, inner)
-        whole = WHOLE.get(subject.role.id, "the block")
-        matcher = Matcher(layer, _probe(subject, case, rng), base, rng, whole)
-        try:
-            return matcher.match(
-                forms(subject, case, heads, inner),
-                lambda nearest: known_faults(subject, case, heads, inner, nearest),
-            )
-        except Idle:
-            continue
-        except Departs as error:
-            strange = [] if error.known else _strange(layer.held)
-            if strange:
-                raise OutOfDomain(f"it computes with constants of its own: {', '.join(strange)}") from None
-            raise
+        inner = case["dff"] if known else inner_width([w.value.shape for w in layer.weights], unit, width)
+    heads: Sequence[int] = (case["h"],)
+    if "n_heads" not in subject.binding.constructor and subject.role.id != "feed_forward":
+        # How many it has inside is its own affair, as long as a head is a multiple of the unit wide.
+        heads = [h for h in dict.fromkeys((case["h"], 1, 2, 4, 8)) if width % (h * unit) == 0]
+
+    def attempt(rng: np.random.Generator) -> Matched:
+        base, probe = base_state(rng, unit, width, inner), _probe(subject, case, rng)
+        matcher = Matcher(layer, probe, base, rng, WHOLE.get(subject.role.id, "the block"))
+        return matcher.match(
+            forms(subject, case, heads, inner),
+            lambda nearest: known_faults(subject, case, heads, inner, nearest),
+        )
+
+    try:
+        return first_telling(attempt)
+    except Departs as error:
+        strange = [] if error.known else layer.strange_constants()
+        if strange:
+            raise OutOfDomain(f"it computes with constants of its own: {', '.join(strange)}") from None
+        raise
+
+
+def first_telling(attempt: Callable[[np.random.Generator], Matched]) -> Matched:
+    """The first attempt whose inputs leave no weight without effect.  Raises as :meth:`Matcher.match`."""
+    for seed in range(8):
+        with contextlib.suppress(Idle):
+            return attempt(np.random.default_rng([seed, 5]))
     raise Undetermined("no input was found on which all of its weights matter")
-
-
-def _strange(held: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Buffers that are neither a mask nor a number: slopes, angles and the like, which the reference has not."""
-    found = []
-    for item in held:
-        values = item["value"].values
-        mask = np.isin(values, (0.0, 1.0)).all() or not np.isfinite(values).all() or (values <= 0).all()
-        if item["kind"] == "buffer" and values.ndim and values.size and not mask:
-            found.append(item["name"])
-    return found
 
 
 def _probe(subject: LayerSubject, case: Case, rng: np.random.Generator) -> Inputs:
@@ -308,130 +247,3 @@ def _probe(subject: LayerSubject, case: Case, rng: np.random.Generator) -> Input
         for name in subject.sequences
     }
     return subject.default(Inputs(small, arrays))
-
-
-# the decoder stack
-
-WORDS, LAYERS = 13, 2
-
-
-class CandidateStack(Layer):
-    """A decoder stack of two layers, built for itself."""
-
-    def __init__(self, subject: ModelSubject, case: Case) -> None:
-        variation = subject.variation(variant="weights", loud=False)
-        self.subject = variation
-        self.built = variation.built(case, variation.double)
-        self.parameters = [
-            Held(p["name"], p["value"].values, p["kind"], p["alias"], p["value"].dtype)
-            for p in subject.session.parameters(self.built)
-            if p["trainable"]
-            or (not subject.binding.entry["module_class"] and not _is_table(p["value"].values))
-        ]
-        self._dtypes = {p.name: p.dtype for p in self.parameters}
-
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
-        arrays = {
-            n: self.subject.array(np.ascontiguousarray(v.astype(self._dtypes[n]))) for n, v in values.items()
-        }
-        self.subject.session.load(self.built, arrays)
-        self.subject.remembered.clear()
-
-    def output(self, inputs: Inputs) -> np.ndarray:
-        return self.subject.run(inputs)["output"]
-
-    def sensitivities(self, inputs: Inputs, names: Sequence[str], cotangents: np.ndarray) -> list[np.ndarray]:
-        (call,) = self.subject.calls_for(inputs)
-        own = np.ascontiguousarray(np.stack([self.subject.to_own(c) for c in cotangents]))
-        return self.subject.session.sensitivities(call, self.subject.pick, names, self.subject.array(own))
-
-
-def _is_table(values: np.ndarray) -> bool:
-    """The sines and cosines of positions: no weights."""
-    shape = values.shape
-    return len(shape) == 2 and np.allclose(values, positional_encoding(*shape).numpy(), atol=1e-5)
-
-
-def run_stack(module: nn.Module, inputs: Inputs) -> Tensor:
-    import torch
-
-    return module(torch.from_numpy(np.array(inputs["tgt"])), tensor(inputs["memory"]))
-
-
-def stack_forms(layer: CandidateStack, case: Case, width: int) -> Iterator[Form]:
-    """The forms that a stack with these parameters may have, the likely ones first."""
-    own = [p for p in layer.parameters if not p.alias]
-    gains = sum(p.value.size == width and is_ones(p.value) for p in own)
-    shapes = [[n for n in p.value.shape if n != 1] for p in own]
-    tables = [shape for shape in shapes if sorted(shape) == sorted((WORDS, width))]
-    lengths = [shape[0] for shape in shapes if len(shape) == 2 and shape[1] == width and shape[0] > 4 * width]
-    inputs = Inputs(
-        case.replaced(B=1, T=3, S=3), {"tgt": np.array([[4, 9, 12]]), "memory": np.ones((1, 3, width))}
-    )
-    with np.errstate(over="ignore"):
-        logarithms = bool(np.allclose(np.exp(layer.output(inputs)).sum(axis=-1), 1.0, atol=1e-4))
-    for positions in ("learned",) if lengths else ("none", "sinusoidal"):
-        for scaled in (False, True):
-            final, tied = gains > 3 * LAYERS, len(tables) == 1
-            yield Form(positions, scaled, final, tied, logarithms, max(lengths, default=0))
-
-
-def matched_stack(subject: ModelSubject, case: Case) -> Matched:
-    """A decoder stack beside a reference with the same weights.  Raises as :func:`matched`."""
-    unit, width = case["d"], case["h"] * case["d"]
-    layer = CandidateStack(subject, case)
-    settable = subject.settable("d_ff")
-    inner = case["dff"] if settable else inner_width(layer.parameters, unit, width)
-    heads: Sequence[int] = (case["h"],) if subject.settable("n_heads") else (case["h"], 1)
-
-    def builder(told: Mapping[str, Any]) -> Callable[[], Any]:
-        norm = partial(layers.LayerNorm, **told["epsilon"])
-        options = {"norm_first": told["norm"] == "pre", "activation": told["activation"], "norm": norm}
-        return partial(layers.DecoderBlock, width, told["heads"], inner, **options)
-
-    def stack(told: Mapping[str, Any], form: Form, block: Callable[[], Any] | None = None) -> Stack:
-        norm = partial(layers.LayerNorm, **told["epsilon"])
-        return Stack(WORDS, width, LAYERS, block or builder(told), norm, form)
-
-    def known(nearest: Sequence[Blueprint]) -> Iterator[Blueprint]:
-        activations = set(faults.FEED_FORWARD.values()) - {faults.FEED_FORWARD["linear"]}
-        seen = set()
-        for blueprint in nearest:
-            told, form = blueprint.details, blueprint.details["form"]
-            key = (form, told["norm"], told["heads"])
-            if key in seen or told["activation"] != "relu":
-                continue
-            seen.add(key)
-            for fault, words in FAULTS.items():
-                yield Blueprint(stack(told, replace(form, fault=fault)), run_stack, fault=words)
-            pairs = zip(*(faults.block_faults(builder(told), True) for _ in range(LAYERS)), strict=True)
-            for pair in pairs:
-                words, left = pair[0][0], [module for _, module in pair]
-                if words not in activations:
-                    module = stack(told, form, lambda left=left: left.pop(0))
-                    yield Blueprint(module, run_stack, fault=f"in each block, {words}")
-
-    def blueprints() -> Iterator[Blueprint]:
-        known_forms = list(stack_forms(layer, case, width))
-        for activation, epsilon in product(layers.ACTIVATIONS, EPSILONS[:4]):
-            for norm, h, form in product(("post", "pre"), heads, known_forms):
-                told = {"activation": activation, "epsilon": epsilon, "norm": norm, "heads": h}
-                shown = {"norm": norm, "activation": activation}
-                yield Blueprint(stack(told, form), run_stack, shown, details={**told, "form": form})
-
-    for attempt in range(4):
-        rng = np.random.default_rng([attempt, 77])
-        probe = Inputs(
-            case.replaced(B=1, T=18, S=3),
-            {
-                "tgt": np.array([[4, 9, 12, 5, 7, 11, 6, 10, 8, 12, 4, 6, 9, 5, 8, 7, 10, 11]]),
-                "memory": rng.normal(0.0, 1.0, (1, 3, width)),
-            },
-        )
-        base = rule(rng, unit, width, inner, WORDS)
-        matcher = Matcher(layer, probe, base, rng, "the stack")
-        try:
-            return matcher.match(blueprints(), known)
-        except Idle:
-            continue
-    raise Undetermined("no input was found on which all of its weights matter")

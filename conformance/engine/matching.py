@@ -1,9 +1,7 @@
 """The weight method: recompute a layer with its own weights, whatever it names, splits and orders them.
 
 A layer's weights are told apart by what they do.  Both the candidate and the reference are put into a *base
-state* in which layout cannot matter: attention weights are one small symmetric matrix, tiled; feed-forward
-weights are W and its transpose; biases are 0 and all gains alike.  Values are chosen by the shape of a
-parameter alone, by the same rule on both sides.  There the outputs must agree.  Then the gradient of several
+state* in which layout cannot matter (``base_state.py``).  There the outputs must agree.  Then the gradient of several
 projections of the output is taken with respect to every single number: numbers that do the same have the
 same gradients.  What heads (and other interchangeable units) still have in common is broken by moving one
 number on both sides, and looking again.  Last, random weights everywhere, carried over by this matching,
@@ -20,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..candidates.layers import is_ones
+from .base_state import Rule, is_gain
 from .cases import Inputs
+from .numbers import Numbers, classes, pairs, sum_of_two
+from .own_layer import OwnLayer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -49,17 +49,6 @@ class Blueprint:
     details: Mapping[str, Any] = field(default_factory=dict)  # how the module was built
 
 
-@dataclass(frozen=True)
-class Held:
-    """One parameter of the candidate: its name, value as built, how it is held, what else it is."""
-
-    name: str
-    value: np.ndarray
-    kind: str
-    alias: str
-    dtype: str
-
-
 class Undetermined(Exception):
     """Whether the layer is right cannot be told: the message says what was not recognised."""
 
@@ -77,118 +66,11 @@ class Idle(Exception):
     """The probe leaves a number of the reference without any effect: another probe is needed."""
 
 
-class Layer:
-    """The candidate's side: its parameters can be listed and overwritten, its output and gradients be had."""
-
-    parameters: Sequence[Held]
-
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
-        raise NotImplementedError
-
-    def output(self, inputs: Inputs) -> np.ndarray:
-        raise NotImplementedError
-
-    def sensitivities(self, inputs: Inputs, names: Sequence[str], cotangents: np.ndarray) -> list[np.ndarray]:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Which value a parameter has in the base state, by its shape alone.
-
-    ``unit`` is the width of a head (or a divisor of it), ``width`` the model's, ``inner`` the feed-forward's.
-    """
-
-    unit: int
-    width: int
-    inner: int
-    gain: np.ndarray
-    square: np.ndarray  # (unit, unit), symmetric
-    wide: np.ndarray  # (inner, width)
-    words: int = 0  # the vocabulary, where there is an embedding
-    embedding: np.ndarray | None = None  # (words, width)
-    interleaved: bool = False  # packed projections stand side by side in each unit, not one after another
-
-    def kind(self, shape: tuple[int, ...], ones: bool) -> str:
-        """``gain``, ``vector``, ``feed-forward``, ``attention``, or nothing where the shape says nothing."""
-        axes = [n for n in shape if n != 1]
-        if not axes:
-            return ""
-        features = [n for n in axes if n % self.unit == 0]
-        if sorted(axes) == sorted((self.inner, self.width)) and self.is_inner:
-            return "feed-forward"
-        if self.words and sorted(axes) == sorted((self.words, self.width)):
-            return "embedding"
-        if len(axes) == 2 and axes[1] == self.width and axes[0] > 4 * self.width:
-            return "vector"  # a table of positions
-        if len(axes) == 1 or (len(features) == 1 and self.inner not in axes):
-            known = len(features) == 1 or axes[0] in (self.inner, self.words)
-            return ("gain" if ones and self.width in axes else "vector") if known else ""
-        return "attention" if len(features) == 2 else ""
-
-    @property
-    def is_inner(self) -> bool:
-        """Whether the inner width can be told from everything else by its size."""
-        return self.inner not in (self.width, 2 * self.width, 3 * self.width)
-
-    def value(self, shape: tuple[int, ...], ones: bool) -> np.ndarray | None:
-        kind = self.kind(shape, ones)
-        if kind == "gain":
-            place = next(k for k, n in enumerate(shape) if n == self.width)  # norms may be stacked
-            others = [k for k in range(len(shape)) if k != place]
-            return np.broadcast_to(np.expand_dims(self.gain, others), shape).copy()
-        if kind == "vector":
-            return np.zeros(shape)
-        if kind == "embedding" and self.embedding is not None:
-            axes = [n for n in shape if n != 1]
-            return (self.embedding if axes[0] == self.words else self.embedding.T).reshape(shape)
-        if kind == "feed-forward":
-            axes = [n for n in shape if n != 1]
-            return (self.wide if axes[0] == self.inner else self.wide.T).reshape(shape)
-        if kind == "attention":
-            places = np.indices(shape)
-            first, second = (places[k] for k, n in enumerate(shape) if n != 1 and n % self.unit == 0)
-            packs = {n: n // self.width for n in shape if n in (2 * self.width, 3 * self.width)}
-            if self.interleaved and packs:
-                sizes = [n for n in shape if n != 1 and n % self.unit == 0]
-                first, second = (
-                    place // packs.get(n, 1) for place, n in zip((first, second), sizes, strict=True)
-                )
-            return self.square[first % self.unit, second % self.unit]
-        return None
-
-
-def rule(rng: np.random.Generator, unit: int, width: int, inner: int, words: int = 0) -> Rule:
-    """A base state for layers of these sizes, and for an embedding of so many words."""
-    square = rng.normal(0.0, 0.7 * width**-0.5, (unit, unit))  # small, so that rows stay different
-    return Rule(
-        unit,
-        width,
-        inner,
-        rng.uniform(0.5, 1.5, width),
-        (square + square.T) / 2**0.5,
-        rng.normal(0.0, width**-0.5, (inner, width)),
-        words,
-        rng.normal(0.0, 1.0, (words, width)),
-    )
-
-
-def inner_width(parameters: Sequence[Held], unit: int, width: int) -> int:
-    """The feed-forward's inner width as the shapes tell it, or the model's width."""
-    for held in parameters:
-        axes = [n for n in held.value.shape if n != 1]
-        if len(axes) == 2 and width in axes:
-            other = axes[0] + axes[1] - width
-            if other > 4 and other not in (unit, width, 2 * width, 3 * width):
-                return other
-    return width
-
-
 @dataclass
 class Matched:
     """A candidate and the reference that computes the same with the candidate's weights, both loaded."""
 
-    layer: Layer
+    layer: OwnLayer
     blueprint: Blueprint
     single: bool  # the candidate computes in float32
 
@@ -242,11 +124,17 @@ Faults = Callable[[Sequence[Blueprint]], Iterable[Blueprint]]
 class Matcher:
     """Matches one layer with the blueprints of its role."""
 
-    def __init__(self, layer: Layer, probe: Inputs, base: Rule, rng: np.random.Generator, whole: str) -> None:
+    def __init__(
+        self, layer: OwnLayer, probe: Inputs, base: Rule, rng: np.random.Generator, whole: str
+    ) -> None:
         self.layer, self.probe, self.base, self.rng, self.whole = layer, probe, base, rng, whole
-        self.own = [p for p in layer.parameters if p.kind != "buffer" and not p.alias]
-        self.single = any(p.dtype == "float32" for p in self.own)
-        self.unknown: list[str] = []
+        self.own, self.single = layer.weights, layer.single
+        if not any(
+            is_gain(weight.value) for weight in self.own
+        ):  # its norms have no gains: as if they were 1
+            self.base = replace(base, gain=np.ones_like(base.gain))
+        self.unknown: list[str] = []  # weights whose shape says nothing
+        self.state: dict[str, np.ndarray] = {}  # what all others hold
 
     def match(self, forms: Iterable[Blueprint], faults: Faults) -> Matched:
         """Find the blueprint that the layer follows, and carry random weights over.
@@ -291,7 +179,7 @@ class Matcher:
         if {n: tuple(p.shape) for n, p in blueprints[0].module.named_parameters()} != own:
             return None
         self.state = {}
-        values = {p.name: self._random(p.value.shape, is_ones(p.value)) for p in self.own}
+        values = {p.name: self._random(p.value.shape, is_gain(p.value)) for p in self.own}
         self.layer.load(values)
         observed = self.layer.output(self.probe)
         for blueprint in blueprints:
@@ -306,10 +194,10 @@ class Matcher:
     def _set(self, base: Rule, zero: Sequence[str] = ()) -> None:
         self.unknown, self.state = [], {}
         for held in self.own:
-            ones = is_ones(held.value)
+            ones = is_gain(held.value)
             value = base.value(held.value.shape, ones)
             if value is None:
-                if held.kind == "parameter":
+                if held.registered:
                     self.unknown.append(f"{held.name} {list(held.value.shape)}")
                 continue
             self.state[held.name] = value * (base.kind(held.value.shape, ones) not in zero)
@@ -388,46 +276,39 @@ class Matcher:
             return np.empty(0)
 
     def _where(self, blueprints: Sequence[Blueprint]) -> str:
-        kinds = {self.base.kind(p.value.shape, is_ones(p.value)) for p in self.own}
-        memory = self.probe.get("memory")
-        quiet = self.probe if memory is None else self.probe.replaced(memory=np.zeros_like(memory))
-        stages = (
+        """The first part of a block that differs while the others are at zero, in candidate and reference alike."""
+        kinds = {self.base.kind(weight.value.shape, is_gain(weight.value)) for weight in self.own}
+        if not {"attention", "feed-forward"} <= kinds or "x" not in self.probe:
+            return ""
+        stages = [
             ("norms and residuals", ("attention", "feed-forward"), self.probe),
             ("the feed-forward", ("attention",), self.probe),
-            ("the self-attention", ("feed-forward",), quiet),
-            ("the cross-attention", ("feed-forward",), self.probe),
-        )
-        if not {"attention", "feed-forward"} <= kinds or self.probe.get("x") is None:
-            return ""
-        told = []
+            ("the self-attention", ("feed-forward",), self.probe),
+        ]
+        if "memory" in self.probe:
+            quiet = self.probe.replaced(memory=np.zeros_like(self.probe["memory"]))
+            stages[2] = (*stages[2][:2], quiet)
+            stages.append(("the cross-attention", ("feed-forward",), self.probe))
         for part, zero, inputs in stages:
-            if part == "the cross-attention" and memory is None:
-                continue
             self._set(self.base, zero)
             observed = self.layer.output(inputs)
-            for blueprint in blueprints:
-                self._prepare(blueprint.module, self.base, zero)
-                if self._far(observed, self._run(blueprint, inputs)) < LOOSE:
-                    break
-            else:
-                silent = {"attention": "attention", "feed-forward": "feed-forward"}
-                off = " and ".join(silent[z] for z in zero)
-                memoryless = ", and memory at zero" if inputs is not self.probe else ""
-                told.append((part, f"with all {off} weights{memoryless} at zero it still differs"))
-                break
-        if told:
-            part, how = told[0]
-            return f": the fault lies in {part} ({how})"
+            if not any(self._agrees(observed, blueprint, zero, inputs) for blueprint in blueprints):
+                off = " and ".join(zero) + " weights" + (", and memory," * (inputs is not self.probe))
+                return f": the fault lies in {part} (with all {off} at zero it still differs)"
         return ": each part alone is right, so the fault lies in how they are put together"
+
+    def _agrees(
+        self, observed: np.ndarray, blueprint: Blueprint, zero: Sequence[str], inputs: Inputs
+    ) -> bool:
+        self._prepare(blueprint.module, self.base, zero)
+        return self._far(observed, self._run(blueprint, inputs)) < LOOSE
 
     # matching number by number
 
     def _carry_over(self, blueprint: Blueprint) -> Matched:
         module = blueprint.module
-        names = [name for name, _ in module.named_parameters()]
-        shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
-        reference = _Numbers([(name, shapes[name]) for name in names])
-        candidate = _Numbers([(p.name, p.value.shape) for p in self.own if p.name in self.state])
+        reference = Numbers([(name, tuple(p.shape)) for name, p in module.named_parameters()])
+        candidate = Numbers([(p.name, p.value.shape) for p in self.own if p.name in self.state])
         state_r = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
         state_c = {name: value.copy() for name, value in self.state.items()}
         cotangents = self.rng.normal(0.0, 1.0, (PROJECTIONS, *self._run(blueprint).shape))
@@ -438,20 +319,20 @@ class Matcher:
         for turn in range(ROUNDS):
             prints_c = candidate.flat(self.layer.sensitivities(self.probe, candidate.names, cotangents))
             prints_r = reference.flat(self._gradients(blueprint, cotangents))
-            labels_c, labels_r = _classes(prints_c, prints_r, labels_c, labels_r, self._tolerance(prints_r))
+            labels_c, labels_r = classes(prints_c, prints_r, labels_c, labels_r, self._tolerance(prints_r))
             if turn == 0:
                 silent_c, silent_r = self._silent(prints_c), self._silent(prints_r)
                 idle = {reference.name_of(int(n)) for n in np.flatnonzero(silent_r)}
                 if any(not name.endswith("w_k.bias") and not name.startswith(LOOKED_UP) for name in idle):
                     raise Idle
                 self._recognised(candidate, reference, prints_c, prints_r, labels_c, labels_r, silent_c)
-            classes = self._ambiguous(reference, labels_r, silent_r)
-            if not any(classes.values()):
+            ambiguous = self._ambiguous(reference, labels_r, silent_r)
+            if not ambiguous:
                 break
-            moved = self._individualise(candidate, reference, labels_c, labels_r, silent_c, before, classes)
-            before = {part: len(found) for part, found in classes.items()}
+            moved = self._individualise(candidate, reference, labels_c, labels_r, silent_c, before, ambiguous)
+            before = {part: len(found) for part, found in ambiguous.items()}
             # What is told apart already gets values of its own, which tells apart what depends on it.
-            known = _pairs(labels_c, labels_r, silent_c, silent_r)
+            known = pairs(labels_c, labels_r, silent_c, silent_r)
             for place_c, place_r in known:
                 by = float(self.rng.normal(0.0, 0.1))
                 candidate.move(state_c, place_c, by)
@@ -490,8 +371,8 @@ class Matcher:
 
     def _recognised(
         self,
-        candidate: _Numbers,
-        reference: _Numbers,
+        candidate: Numbers,
+        reference: Numbers,
         prints_c: np.ndarray,
         prints_r: np.ndarray,
         labels_c: np.ndarray,
@@ -504,7 +385,7 @@ class Matcher:
             return
         first = int(np.flatnonzero(strange)[0])
         name = candidate.name_of(first)
-        shared = _sum_of_two(prints_c[first], prints_r, labels_r, self._tolerance(prints_r))
+        shared = sum_of_two(prints_c[first], prints_r, labels_r, self._tolerance(prints_r))
         if shared is not None:
             one, other = (reference.name_of(n) for n in shared)
             parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
@@ -512,7 +393,7 @@ class Matcher:
         raise Undetermined(f"its parameter {name} does what no parameter of the reference does")
 
     @staticmethod
-    def _ambiguous(reference: _Numbers, labels: np.ndarray, silent: np.ndarray) -> dict[str, list[int]]:
+    def _ambiguous(reference: Numbers, labels: np.ndarray, silent: np.ndarray) -> dict[str, list[int]]:
         """For each part of the layer the first of those numbers whose like stands elsewhere too."""
         values, counts = np.unique(labels[~silent], return_counts=True)
         found: dict[str, list[int]] = {}
@@ -523,13 +404,13 @@ class Matcher:
 
     @staticmethod
     def _individualise(
-        candidate: _Numbers,
-        reference: _Numbers,
+        candidate: Numbers,
+        reference: Numbers,
         labels_c: np.ndarray,
         labels_r: np.ndarray,
         silent_c: np.ndarray,
         before: Mapping[str, int],
-        classes: Mapping[str, list[int]],
+        ambiguous: Mapping[str, list[int]],
     ) -> list[tuple[int, int]]:
         """One number for each part that is as ambiguous as before: any of its like will do, on either side.
 
@@ -537,7 +418,7 @@ class Matcher:
         moved then goes on telling numbers apart.
         """
         moved = []
-        for part, places in classes.items():
+        for part, places in ambiguous.items():
             if before.get(part, len(places)) != len(places):
                 continue
             # A query's number changes all weights of its head, and so tells all else of that head.
@@ -550,15 +431,15 @@ class Matcher:
     def _compare(
         self,
         blueprint: Blueprint,
-        candidate: _Numbers,
-        reference: _Numbers,
+        candidate: Numbers,
+        reference: Numbers,
         labels_c: np.ndarray,
         labels_r: np.ndarray,
         silent: np.ndarray,
     ) -> Matched:
         """Random weights everywhere, carried over to the reference."""
         values = {
-            held.name: self._random(held.value.shape, is_ones(held.value))
+            held.name: self._random(held.value.shape, is_gain(held.value))
             for held in self.own
             if held.name in self.state
         }
@@ -579,83 +460,6 @@ class Matcher:
             return self.rng.uniform(0.5, 1.5, shape)
         scale = 0.3 if kind == "vector" else 1.2 * self.base.width**-0.5
         return self.rng.normal(0.0, scale, shape)
-
-
-class _Numbers:
-    """The numbers of several arrays in a row."""
-
-    def __init__(self, arrays: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        self.names = [name for name, _ in arrays]
-        self.shapes = dict(arrays)
-        self.starts = np.cumsum([0, *(int(np.prod(shape)) for _, shape in arrays)])
-        self.size = int(self.starts[-1])
-
-    def flat(self, gradients: Sequence[np.ndarray]) -> np.ndarray:
-        """(size, K) from arrays (K, *shape)."""
-        return np.concatenate([g.reshape(len(g), -1).T for g in gradients]).astype(np.float64)
-
-    def join(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.asarray(values[name], dtype=np.float64).reshape(-1) for name in self.names])
-
-    def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        return {
-            name: flat[self.starts[n] : self.starts[n + 1]].reshape(self.shapes[name])
-            for n, name in enumerate(self.names)
-        }
-
-    def name_of(self, place: int) -> str:
-        return self.names[int(np.searchsorted(self.starts, place, side="right")) - 1]
-
-    def move(self, state: Mapping[str, np.ndarray], place: int, by: float) -> None:
-        name = self.name_of(place)
-        state[name].reshape(-1)[place - self.starts[self.names.index(name)]] += by
-
-
-def _classes(
-    prints_c: np.ndarray, prints_r: np.ndarray, labels_c: np.ndarray, labels_r: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Equal labels for equal gradients, within the classes there were before."""
-    prints = np.concatenate([prints_c, prints_r])
-    labels = np.concatenate([labels_c, labels_r])
-    for column in prints.T:
-        order = np.lexsort((column, labels))
-        new = np.empty_like(labels)
-        apart = (np.diff(column[order]) > tolerance) | (np.diff(labels[order]) != 0)
-        new[order] = np.concatenate([[0], np.cumsum(apart)])
-        labels = new
-    return labels[: len(labels_c)], labels[len(labels_c) :]
-
-
-def _pairs(
-    labels_c: np.ndarray, labels_r: np.ndarray, silent_c: np.ndarray, silent_r: np.ndarray
-) -> list[tuple[int, int]]:
-    """Places of candidate and reference that are each other's only likeness."""
-    own = {}
-    for labels, silent in ((labels_c, silent_c), (labels_r, silent_r)):
-        places = np.flatnonzero(~silent)
-        values, first, counts = np.unique(labels[places], return_index=True, return_counts=True)
-        own[id(labels)] = {
-            int(v): int(places[n]) for v, n, k in zip(values, first, counts, strict=True) if k == 1
-        }
-    one, other = own[id(labels_c)], own[id(labels_r)]
-    return [(one[label], other[label]) for label in one if label in other]
-
-
-def _sum_of_two(
-    wanted: np.ndarray, prints: np.ndarray, labels: np.ndarray, tolerance: float
-) -> tuple[int, int] | None:
-    """Two numbers of the reference whose gradients add up to ``wanted``: one parameter does the work of both."""
-    unique, places = np.unique(labels, return_index=True)
-    kinds = prints[places]
-    for n in range(len(unique)):
-        rest = np.abs(kinds - (wanted - kinds[n])).max(axis=1)
-        found = np.flatnonzero(rest <= 4 * tolerance)
-        for m in found:
-            if min(np.abs(kinds[n]).max(), np.abs(kinds[m]).max()) <= 4 * tolerance:
-                continue  # a number that moves nothing adds nothing
-            if m != n or (labels == unique[n]).sum() > 1:
-                return int(places[n]), int(places[m])
-    return None
 
 
 def _load(module: nn.Module, values: Mapping[str, np.ndarray]) -> None:

@@ -9,6 +9,7 @@ from ..engine.trial import Trial
 from . import (
     attention,
     caching,
+    drawing,
     general,
     generation,
     language,
@@ -16,9 +17,13 @@ from . import (
     masks,
     models,
     multihead,
+    parameters,
     positions,
+    recomputed,
     sampling,
     teaching,
+    teaching_sampling,
+    teaching_step,
 )
 
 Property = Callable[..., None]
@@ -35,6 +40,8 @@ PROPERTIES: dict[str, Property] = {
         masks,
         attention,
         layers,
+        parameters,
+        recomputed,
         multihead,
         positions,
         models,
@@ -42,7 +49,10 @@ PROPERTIES: dict[str, Property] = {
         caching,
         generation,
         sampling,
+        drawing,
         teaching,
+        teaching_step,
+        teaching_sampling,
     )
     for name, check in _public(module).items()
 }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..candidates.errors import CallFailed
-from ..engine.cases import OutOfDomain
+from ..candidates.generation import GenerationSubject
+from ..engine.cases import Inputs, OutOfDomain
 from ..engine.trial import Difference, Trial, Violation
 
 __all__ = [
@@ -32,10 +33,14 @@ __all__ = [
 ]
 
 
+def _subject(trial: Trial) -> GenerationSubject:
+    assert isinstance(trial.subject, GenerationSubject)
+    return trial.subject
+
+
 def _call(trial: Trial) -> dict[str, Any]:
     """The results of the case, with the plan shown beside them in a report."""
-    subject = trial.subject
-    plan = subject.plan(trial.case)  # type: ignore[attr-defined]
+    plan = _subject(trial).plan(trial.case)
     n = trial.case["new_tokens"]
     trial.shown = {
         **({"source": plan.sources} if plan.sources.size else {}),
@@ -83,12 +88,6 @@ def _row(results: dict[str, Any], b: int = 0) -> list[int]:
             Difference(len(results["plan"].starts), len(rows)),
         )
     return list(rows[b])
-
-
-def _bound(trial: Trial) -> str:
-    place = trial.subject.binding.arguments.get("max_len")
-    passed = trial.subject._passed(trial.case)  # type: ignore[attr-defined]
-    return f"{place.name} = {passed}" if place is not None else "no bound"
 
 
 def generation_ends(trial: Trial) -> None:
@@ -203,8 +202,10 @@ RUNS = 40  # at 3 draws or more each, of probability 0.27 for the second token: 
 def sampled_choice(trial: Trial) -> None:
     """Where all probability lies on two tokens, one of them is taken at each step, and each of them sometimes."""
     firsts = seconds = 0
-    for _ in range(RUNS):
-        results = trial.call(fresh=True)
+    for run in range(
+        RUNS
+    ):  # each with another prompt and seed: a loop may seed itself, and draw the same each time
+        results = trial.subject.run(Inputs(trial.case.replaced(seed=trial.case["seed"] + run), {}))
         fed = _fed(results)
         for k, token in enumerate(_taken(trial, results)):
             target, best, second = fed[k]
@@ -261,11 +262,12 @@ def exact_bound(trial: Trial) -> None:
         if error.kind == "exception" and n == 0:
             return  # refused
         raise
-    row, wanted = _row(results), trial.subject.wanted(results)  # type: ignore[attr-defined]
+    subject = _subject(trial)
+    row, wanted = _row(results), subject.wanted(results)
     start, skip = results["plan"].starts.shape[1], _skipped(trial, results)
-    count, passed = len(row) - skip, trial.subject._passed(trial.case)  # type: ignore[attr-defined]
+    count, passed = len(row) - skip, subject.passed(trial.case)
     if len(row) != len(wanted):
-        known = trial.subject.conventions.get("bound", ("", "default"))
+        known = subject.conventions.get("bound", ("", "default"))
         allowed = f"{n} new tokens"
         if known[1] == "default":
             allowed = (
@@ -274,7 +276,8 @@ def exact_bound(trial: Trial) -> None:
         elif known[1] == "probed":
             allowed += f", as it counts {'all tokens' if known[0] == 'all' else 'the new ones'} elsewhere"
         raise Violation(
-            f"with {_bound(trial)} and no EOS it returned {count} new token{'s' * (count != 1)}, expected {allowed}",
+            f"with {subject.bound_in_words(trial.case)} and no EOS it returned {count} new "
+            f"token{'s' * (count != 1)}, expected {allowed}",
             Difference(wanted, row),
         )
 
@@ -318,15 +321,15 @@ def shows_newest(trial: Trial) -> None:
 def ends_at_eos(trial: Trial) -> None:
     """The row up to EOS, and nothing behind it but filler."""
     results = _call(trial)
-    subject, plan, case = trial.subject, results["plan"], trial.case
+    subject, plan, case = _subject(trial), results["plan"], trial.case
     if not case["eos_at"] and not case.get("prompt_ends"):
         raise trial.skip("no EOS comes")
-    row, wanted = _row(results), subject.wanted(results)  # type: ignore[attr-defined]
-    if subject.cut(row, results) == wanted:  # type: ignore[attr-defined]
+    row, wanted = _row(results), subject.wanted(results)
+    if subject.cut(row, results) == wanted:
         return
     if case.get("prompt_ends"):
         told = f"the prompt holds EOS ({plan.eos}), which ends nothing"
-    elif case["eos_at"] > case["new_tokens"]:
+    elif case["eos_at"] > case["new_tokens"] and subject.has("argument max_len"):
         told = f"EOS ({plan.eos}) would come after the bound"
     else:
         told = f"new token {case['eos_at']} is EOS ({plan.eos})"
@@ -336,10 +339,10 @@ def ends_at_eos(trial: Trial) -> None:
 def rows_as_alone(trial: Trial) -> None:
     """Every row of a batch is what its own model answers lead to."""
     results = _call(trial)
-    subject = trial.subject
+    subject = _subject(trial)
     for b in range(trial.case["B"]):
-        row, wanted = _row(results, b), subject.wanted(results, b)  # type: ignore[attr-defined]
-        if subject.cut(row, results, b) != wanted:  # type: ignore[attr-defined]
+        row, wanted = _row(results, b), subject.wanted(results, b)
+        if subject.cut(row, results, b) != wanted:
             raise Violation(
                 f"row {b} of the batch of {trial.case['B']} is {row}; alone it would be {wanted}",
                 Difference(wanted, row),
@@ -350,7 +353,7 @@ def same_again(trial: Trial) -> None:
     """The same call, before and after another one."""
     first = _call(trial)["rows"]
     other = trial.case.replaced(seed=trial.case["seed"] + 1)
-    trial.subject.run(type(trial.full)(other, {}))
+    trial.subject.run(Inputs(other, {}))
     second = trial.call(fresh=True)["rows"]
     if first != second:
         raise Violation(
@@ -376,7 +379,8 @@ def decoder_reads_memory(trial: Trial) -> None:
     """At each step the decoder gets what the encoder returned for this source."""
     table = _call(trial)["table"]
     kinds = [ask.memory for ask in table.asked]
-    if not kinds or set(kinds) == {"none"} or (set(kinds) == {"source"} and not table.encoded):
+    whole = all(ask.method == "forward" for ask in table.asked) and not trial.subject.has("argument encoder")
+    if not kinds or set(kinds) == {"none"} or (set(kinds) == {"source"} and (whole or not table.encoded)):
         raise trial.skip("the model keeps the memory itself, or is given the source")
     for k, kind in enumerate(kinds):
         if kind != "memory":
@@ -384,6 +388,7 @@ def decoder_reads_memory(trial: Trial) -> None:
                 "source": "the source's token ids",
                 "none": "no memory",
                 "other": "the memory of another source",
+                "strange": "an array of the memory's shape that the encoder did not return",
             }
             raise Violation(
                 f"step {k + 1} is given {what[kind]} instead of what the encoder returned",
@@ -393,9 +398,9 @@ def decoder_reads_memory(trial: Trial) -> None:
 
 def width_one_is_greedy(trial: Trial) -> None:
     """A beam of width 1 returns the greedy sequence."""
-    results = _call(trial)
-    row, wanted = _row(results), trial.subject.wanted(results)  # type: ignore[attr-defined]
-    if trial.subject.cut(row, results) != wanted:  # type: ignore[attr-defined]
+    results, subject = _call(trial), _subject(trial)
+    row, wanted = _row(results), subject.wanted(results)
+    if subject.cut(row, results) != wanted:
         raise Violation(
             f"with one beam it returned {row}, greedy gives {wanted}",
             Difference(wanted, row),

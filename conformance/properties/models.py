@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..candidates.binding import words
 from ..candidates.errors import CallFailed
 from ..candidates.models import (
     FIRST_WORD,
@@ -21,6 +20,7 @@ from ..candidates.models import (
     ModelSubject,
     other_words,
 )
+from ..candidates.names import words
 from ..engine.cases import Inputs, Unseen
 from ..engine.trial import Difference, Trial, Violation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..candidates.errors import CallFailed
-from ..candidates.layers import MultiheadSubject
+from ..candidates.heads import MultiheadSubject
 from ..engine.cases import Inputs, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.trial import Difference, Trial, Violation

@@ -1,10 +1,4 @@
-"""Properties of sampling: the distribution of the next token, tokens drawn from it, the likeliest token.
-
-Where a function only draws, its draws are counted.  A correct sampler fails such a comparison with a
-probability below ``ALARM`` (see :func:`surprise`), and there are fewer than ``COMPARISONS`` in a run, so a run
-raises a false alarm with a probability below ``ALARM * COMPARISONS``, half of 1e-6.  Tokens that are not kept are
-never drawn, which is no matter of chance.
-"""
+"""Properties of the distribution of the next token: temperature, top-k, top-p."""
 
 from __future__ import annotations
 
@@ -18,8 +12,6 @@ from ..engine.cases import Inputs
 from ..engine.trial import Difference, Trial, Violation, number
 
 __all__ = [
-    "draws_differ",
-    "draws_follow",
     "entropy_grows",
     "finite_at_zero",
     "follows_distribution",
@@ -32,16 +24,12 @@ __all__ = [
     "keeps_ties",
     "mass_is_reached",
     "rows_alone",
-    "rows_drawn_apart",
-    "takes_largest",
     "temperature_limits",
     "vocabulary_order",
 ]
 
 NEAR = 1e-5  # correct float32 probabilities err by less than 1e-6
 GONE = 1e-6  # a token with less has been removed
-ALARM = 5e-10
-COMPARISONS = 1000
 
 _SETTINGS = ("temperature", "top_k", "top_p")
 _known: dict[tuple[Any, ...], np.ndarray] = {}
@@ -89,7 +77,7 @@ def _set(row: np.ndarray) -> list[int]:
     return [int(token) for token in np.flatnonzero(row)]
 
 
-def _described(inputs: Mapping[str, Any]) -> str:
+def described(inputs: Mapping[str, Any]) -> str:
     """The settings of a case in words, ``with temperature 0.5 and top_p 0.9``."""
     given = [f"{name} {number(inputs[name])}" for name in _SETTINGS if inputs.get(name) is not None]
     if given:
@@ -99,11 +87,11 @@ def _described(inputs: Mapping[str, Any]) -> str:
     )
 
 
-def _row_of(values: np.ndarray, b: int) -> str:
+def row_of(values: np.ndarray, b: int) -> str:
     return f"row {b}: " if len(values) > 1 else ""
 
 
-def _shown(row: np.ndarray) -> list[float]:
+def shown(row: np.ndarray) -> list[float]:
     return [float(f"{value:.5g}") for value in row]
 
 
@@ -114,22 +102,22 @@ def is_distribution(trial: Trial) -> None:
     """Every row is finite, not negative, and sums to 1."""
     observed = _probabilities(trial)
     for b, row in enumerate(observed):
-        place = f"{_row_of(observed, b)}{_described(trial.inputs)}"
+        place = f"{row_of(observed, b)}{described(trial.inputs)}"
         if np.isnan(row).any() or np.isinf(row).any():
-            raise Violation(f"{place} the probabilities are not finite", Difference("finite", _shown(row)))
+            raise Violation(f"{place} the probabilities are not finite", Difference("finite", shown(row)))
         if (row < -NEAR).any():
-            raise Violation(f"{place} a probability is negative", Difference(">= 0", _shown(row)))
+            raise Violation(f"{place} a probability is negative", Difference(">= 0", shown(row)))
         if abs(row.sum() - 1) > NEAR:
             raise Violation(
                 f"{place} the probabilities sum to {number(row.sum())}, expected 1",
-                Difference(1.0, _shown(row)),
+                Difference(1.0, shown(row)),
             )
         trial.margin = max(trial.margin, abs(float(row.sum()) - 1) / NEAR)
 
 
 def follows_distribution(trial: Trial) -> None:
     """The probabilities are those of the rule."""
-    what = f"{_described(trial.inputs)} the probability"
+    what = f"{described(trial.inputs)} the probability"
     trial.same(_probabilities(trial), expected(trial.inputs), what, NEAR)
 
 
@@ -143,7 +131,7 @@ def entropy_grows(trial: Trial) -> None:
         for b in range(len(entropy)):
             if before and not entropy[b] > last[b] + 1e-4:
                 raise Violation(
-                    f"{_row_of(observed, b)}the entropy is {number(last[b])} at temperature {before} and "
+                    f"{row_of(observed, b)}the entropy is {number(last[b])} at temperature {before} and "
                     f"{number(entropy[b])} at {temperature:g}; a higher temperature makes the distribution flatter",
                     Difference(f"more than {number(last[b])}", float(f"{entropy[b]:.5g}")),
                     {"temperature": temperature},
@@ -161,11 +149,10 @@ def temperature_limits(trial: Trial) -> None:
     trial.same(hot, np.full(hot.shape, 1 / hot.shape[-1]), "at temperature 100000 the probability", 1e-3)
 
 
-def _at_zero(trial: Trial, logits: np.ndarray | None = None) -> dict[str, Any] | None:
+def at_zero(trial: Trial, logits: np.ndarray) -> dict[str, Any] | None:
     """The results at temperature 0; None where that is refused with an error of Python's."""
-    changes: dict[str, Any] = {"temperature": 0.0} | ({} if logits is None else {"logits": logits})
     try:
-        return trial.call(trial.inputs.replaced(**changes))
+        return trial.call(trial.inputs.replaced(temperature=0.0, logits=logits))
     except CallFailed as error:
         if error.kind == "exception":
             return None
@@ -174,52 +161,26 @@ def _at_zero(trial: Trial, logits: np.ndarray | None = None) -> dict[str, Any] |
 
 def finite_at_zero(trial: Trial) -> None:
     """Temperature 0 gives numbers, or an error."""
-    results = _at_zero(trial)
+    results = at_zero(trial, trial.inputs["logits"])
     if results is not None and not np.isfinite(results["probabilities"]).all():
         row = results["probabilities"][~np.isfinite(results["probabilities"]).all(axis=-1)][0]
         raise Violation(
             "at temperature 0 the probabilities are not numbers, and nothing says so",
-            Difference("the likeliest token, or an error", _shown(row)),
+            Difference("the likeliest token, or an error", shown(row)),
         )
 
 
 def greedy_at_zero(trial: Trial) -> None:
     """Temperature 0 is greedy, or an error; or means off where that is declared.  NaN is ``finite_at_zero``'s."""
-    logits = trial.inputs["logits"]
-    if "draws" in trial.inputs:  # one token is above 0, so that dividing by 0 leaves it on top
-        logits = (logits - (np.sort(logits, axis=-1)[:, -2:].mean(axis=-1, keepdims=True))).astype(
-            logits.dtype
-        )
-    results = _at_zero(trial, logits)
+    results, logits = at_zero(trial, trial.inputs["logits"]), trial.inputs["logits"]
     if results is None:
         return
-    best = logits.argmax(axis=-1)
+    observed = results["probabilities"]
+    if not np.isfinite(observed).all():
+        raise trial.skip("it gives no numbers at temperature 0")
     off = trial.inputs.get("zero") == "off"
-    if "probabilities" in results:
-        observed = results["probabilities"]
-        if not np.isfinite(observed).all():
-            raise trial.skip("it gives no numbers at temperature 0")
-        right = expected({"logits": logits}) if off else np.eye(logits.shape[-1])[best]
-        trial.same(observed, right, "at temperature 0 the probability", 1e-4)
-        return
-    tokens = results["tokens"]
-    if off:
-        _compare_draws(trial, tokens, expected({"logits": logits}), "at temperature 0, which is off,")
-    elif not tokens.any() and not _at_zero_turned(trial, logits).any():
-        raise trial.skip("at temperature 0 it gives token 0 whatever the logits are")  # argmax of NaN
-    elif (tokens != best).any():
-        b = int((tokens != best).any(axis=0).argmax())
-        raise Violation(
-            f"{_row_of(logits, b)}at temperature 0 token {tokens[tokens[:, b] != best[b], b][0]} was drawn; "
-            f"the likeliest is {best[b]}",
-            Difference(int(best[b]), sorted({int(token) for token in tokens[:, b]})),
-        )
-
-
-def _at_zero_turned(trial: Trial, logits: np.ndarray) -> np.ndarray:
-    """The tokens at temperature 0 with the vocabulary in reverse, where the largest logit is another token's."""
-    results = _at_zero(trial, np.ascontiguousarray(logits[:, ::-1]))
-    return np.ones(1) if results is None else results["tokens"]
+    right = expected({"logits": logits}) if off else np.eye(logits.shape[-1])[logits.argmax(axis=-1)]
+    trial.same(observed, right, "at temperature 0 the probability", 1e-4)
 
 
 def keeps_set(trial: Trial) -> None:
@@ -230,15 +191,15 @@ def keeps_set(trial: Trial) -> None:
     for b, row in enumerate(observed):
         if not np.isfinite(row).all():
             raise Violation(
-                f"{_row_of(observed, b)}{_described(trial.inputs)} the probabilities are not finite",
-                Difference(_set(right[b] > 0), _shown(row)),
+                f"{row_of(observed, b)}{described(trial.inputs)} the probabilities are not finite",
+                Difference(_set(right[b] > 0), shown(row)),
             )
         kept, wanted = row > GONE, right[b] > 0
         if (kept != wanted).any():
             raise Violation(
-                f"{_row_of(observed, b)}{_described(trial.inputs)} "
-                f"{_named(kept)} kept; expected {_named(wanted)[:-3].rstrip()}{_why(trial.inputs, b, kept)}",
-                Difference(_shown(right[b]), _shown(row)),
+                f"{row_of(observed, b)}{described(trial.inputs)} "
+                f"{_kept(kept)}; expected {_named(wanted)}{_why(trial.inputs, b, kept)}",
+                Difference(shown(right[b]), shown(row)),
             )
 
 
@@ -249,11 +210,15 @@ def _count(kept: np.ndarray) -> str:
 def _named(kept: np.ndarray) -> str:
     found = _set(kept)
     if not found:
-        return "no token is"
-    return f"token {found[0]} is" if len(found) == 1 else f"tokens {', '.join(map(str, found))} are"
+        return "no token"
+    return f"token {found[0]}" if len(found) == 1 else f"tokens {', '.join(map(str, found))}"
 
 
-def _listed(kept: np.ndarray) -> str:
+def _kept(kept: np.ndarray) -> str:
+    return f"{_named(kept)} {'are' if kept.sum() > 1 else 'is'} kept"
+
+
+def listed(kept: np.ndarray) -> str:
     return ", ".join(map(str, _set(kept))) or "none"
 
 
@@ -289,7 +254,7 @@ def mass_is_reached(trial: Trial) -> None:
         if mass < p - NEAR:
             why = _why(trial.inputs, b, kept).partition(". ")[2]
             raise Violation(
-                f"{_row_of(observed, b)}{_described(trial.inputs)} {_named(kept)} kept, with {mass:.4g} of the "
+                f"{row_of(observed, b)}{described(trial.inputs)} {_kept(kept)}, with {mass:.4g} of the "
                 f"distribution; expected at least {p:g}{'. ' + why if why else ''}",
                 Difference(_set(expected(trial.inputs)[b] > 0), _set(kept)),
             )
@@ -302,11 +267,11 @@ def keeps_ratios(trial: Trial) -> None:
     for b, row in enumerate(observed):
         kept = row > GONE
         if not kept.any() or not np.isfinite(row).all():
-            raise Violation(f"{_row_of(observed, b)}{_described(trial.inputs)} no token has a probability")
+            raise Violation(f"{row_of(observed, b)}{described(trial.inputs)} no token has a probability")
         powers = np.exp(scaled[b] - scaled[b][kept].max()) * kept
         right = powers / powers.sum()
         what = (
-            f"{_row_of(observed, b)}{_described(trial.inputs)} tokens {_listed(kept)} are kept; their softmax"
+            f"{row_of(observed, b)}{described(trial.inputs)} tokens {listed(kept)} are kept; their softmax"
             " gives other numbers: the probability"
         )
         trial.same(row, right, what, 2 * NEAR)
@@ -328,9 +293,9 @@ def keeps_ties(trial: Trial) -> None:
             else f"{k}, one or more of the equal ones among them"
         )
         raise Violation(
-            f"{_row_of(observed, b)}{_described(trial.inputs)}, where tokens {_listed(equal)} share the k-th "
-            f"largest logit, {_count(kept)} kept ({_listed(kept)}); expected {rule}",
-            Difference(f"{wanted} tokens", _shown(row)),
+            f"{row_of(observed, b)}{described(trial.inputs)}, where tokens {listed(equal)} share the k-th "
+            f"largest logit, {_count(kept)} kept ({listed(kept)}); expected {rule}",
+            Difference(f"{wanted} tokens", shown(row)),
         )
 
 
@@ -371,7 +336,9 @@ def vocabulary_order(trial: Trial) -> None:
         order = order[::-1]
     turned = trial.inputs.replaced(logits=np.ascontiguousarray(trial.inputs["logits"][:, order]))
     after = _probabilities(trial, turned)
-    what = f"{_described(trial.inputs)}, after the tokens were put in the order {order.tolist()}, the probability"
+    what = (
+        f"{described(trial.inputs)}, after the tokens were put in the order {order.tolist()}, the probability"
+    )
     trial.inputs = turned
     trial.same(after, before[:, order], what, NEAR)
 
@@ -381,124 +348,7 @@ def rows_alone(trial: Trial) -> None:
     whole = _probabilities(trial)
     for b in range(len(whole)):
         alone = _probabilities(trial, trial.inputs.replaced(logits=trial.inputs["logits"][b : b + 1]))
-        what = f"{_described(trial.inputs)} row {b} of the batch differs from the same row alone: the probability"
-        trial.same(whole[b : b + 1], alone, what, NEAR)
-
-
-# draws
-
-
-def surprise(counts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """A bound on how probable it is that a token is drawn so often, or so seldom, or further off: (V,).
-
-    A token's count among n independent draws is binomial, and Chernoff's bound says
-    P(count / n >= f) <= exp(-n KL(f || p)) for f > p, and likewise downwards; KL is that of two coins,
-    f log(f / p) + (1 - f) log((1 - f) / (1 - p)).  Both sides together double it.  The bound holds for every
-    n and p.  Comparing all V tokens with ``ALARM / V`` each keeps a whole comparison below ``ALARM``.
-    """
-    n = counts.sum()
-    f, p = counts / n, np.clip(probabilities, 1e-300, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = np.where(f > 0, f * np.log(f / p), 0.0)
-        missed = np.where(f < 1, (1 - f) * np.log((1 - f) / np.maximum(1 - p, 1e-300)), 0.0)
-    return 2.0 * np.exp(-n * (drawn + missed))
-
-
-def _tokens(trial: Trial, results: Mapping[str, Any], V: int) -> np.ndarray:
-    tokens = results["tokens"]
-    if ((tokens < 0) | (tokens >= V)).any():
-        wrong = int(tokens[(tokens < 0) | (tokens >= V)][0])
-        raise Violation(f"it gave the token {wrong}; there are the tokens 0 to {V - 1}")
-    return tokens
-
-
-def draws_follow(trial: Trial) -> None:
-    """Tokens that are not kept never come up, the others as often as the distribution says."""
-    results, right = trial.call(), expected(trial.inputs)
-    if "probabilities" in results:
-        trial.same(results["probabilities"], right, f"{_described(trial.inputs)} the probability", NEAR)
-        return
-    _compare_draws(trial, _tokens(trial, results, right.shape[-1]), right, _described(trial.inputs))
-
-
-def _compare_draws(trial: Trial, tokens: np.ndarray, right: np.ndarray, described: str) -> None:
-    """Tokens (draws, B) against probabilities (B, V)."""
-    V = right.shape[-1]
-    for b in range(len(right)):
-        counts = np.bincount(tokens[:, b], minlength=V)
-        lost = np.flatnonzero((counts > 0) & (right[b] == 0))
-        place = f"{_row_of(right, b)}{described}"
-        if len(lost):
-            raise Violation(
-                f"{place} token {lost[0]} was drawn {counts[lost[0]]} times in {counts.sum()}; "
-                f"only {_listed(right[b] > 0)} may come up",
-                Difference(_shown(right[b]), _shown(counts / counts.sum())),
-            )
-        chance = surprise(counts, right[b])
-        if (chance < ALARM / V / len(right)).any():
-            token = int(chance.argmin())
-            raise Violation(
-                f"{place} token {token} was drawn {counts[token]} times in {counts.sum()}; its probability is "
-                f"{right[b][token]:.4g}, so about {right[b][token] * counts.sum():.0f} are expected (a correct "
-                "sampler is so far off in fewer than 1 of 1e9 comparisons)",
-                Difference(_shown(right[b]), _shown(counts / counts.sum())),
-            )
-
-
-def draws_differ(trial: Trial) -> None:
-    """Calls with the same logits do not all give the same token.
-
-    Forty draws from ten tokens of which none has more than 0.4 agree by chance in fewer than 0.4 ** 39 < 1e-15
-    of all runs.
-    """
-    inputs = trial.inputs.replaced(apart=True)
-    results = trial.call(inputs)
-    if "probabilities" in results:
-        raise trial.skip("it returns the distribution and draws nothing")
-    tokens = _tokens(trial, results, trial.case["V"])[:, 0]
-    if len(set(tokens.tolist())) > 1:
-        return
-    likeliest = int(inputs["logits"][0].argmax())
-    why = (
-        "that is the likeliest one: it does not sample"
-        if tokens[0] == likeliest
-        else "it draws with the same random numbers each time, as after a fixed seed"
-    )
-    raise Violation(
-        f"40 calls with the same logits gave token {tokens[0]} each time, though ten tokens are about equally "
-        f"likely; {why}",
-        Difference(_shown(expected(trial.inputs)[0]), int(tokens[0])),
-    )
-
-
-def rows_drawn_apart(trial: Trial) -> None:
-    """Equal rows of one batch do not all get the same token; by chance they do in fewer than 1e-15 of all runs."""
-    results = trial.call()
-    if "probabilities" in results:
-        raise trial.skip("it returns the distribution and draws nothing")
-    tokens = _tokens(trial, results, trial.case["V"])
-    if len(set(tokens[:, 0].tolist())) == 1:
-        why = (
-            "which is the likeliest one; a row alone is drawn at random, so rows are not filtered each by itself"
-            if tokens[0, 0] == trial.inputs["logits"][0].argmax()
-            else "though ten are about equally likely; every row needs a random number of its own"
+        what = (
+            f"{described(trial.inputs)} row {b} of the batch differs from the same row alone: the probability"
         )
-        raise Violation(f"all {len(tokens)} equal rows of one batch got token {tokens[0, 0]}, {why}")
-
-
-def takes_largest(trial: Trial) -> None:
-    """The token is the one with the largest logit, or one of them where several are equal."""
-    results, logits = trial.call(), trial.inputs["logits"]
-    if "probabilities" in results:
-        right = expected(trial.inputs)
-        trial.same(results["probabilities"], right, f"{_described(trial.inputs)} the probability", NEAR)
-        return
-    tokens = _tokens(trial, results, logits.shape[-1])
-    for b, row in enumerate(logits):
-        wrong = tokens[row[tokens[:, b]] < row.max(), b]
-        if len(wrong):
-            raise Violation(
-                f"{_row_of(logits, b)}token {wrong[0]} was taken, whose logit is {number(row[wrong[0]])}; "
-                f"the largest is {number(row.max())}",
-                Difference(int(row.argmax()), int(wrong[0])),
-            )
+        trial.same(whole[b : b + 1], alone, what, NEAR)

@@ -1,4 +1,4 @@
-"""Properties of teacher forcing: the shift, the loss, a training step, scheduled sampling."""
+"""Properties of teacher forcing: the target shifted to the right, and the loss."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..candidates.errors import CallFailed
-from ..candidates.teaching import PAD
-from ..candidates.teaching_loss import cross_entropies, log_softmax
+from ..candidates.stand_in import PAD
+from ..candidates.teaching_loss import LossSubject, cross_entropies, log_softmax
 from ..engine.cases import Inputs
 from ..engine.tolerance import rounding
 from ..engine.trial import Difference, Trial, Violation, number
@@ -22,10 +22,6 @@ __all__ = [
     "loss_gradient",
     "loss_kind",
     "mean_cross_entropy",
-    "mixes_exactly",
-    "mixes_given_tokens",
-    "mixes_in_between",
-    "mixes_independently",
     "other_reductions",
     "padding_ignored",
     "padding_not_counted",
@@ -35,13 +31,8 @@ __all__ = [
     "shifted_length",
     "shifts_rows_alone",
     "shifts_shortest",
-    "shown_once",
-    "shown_shifted",
     "starts_with_bos",
     "step_by_step",
-    "step_loss",
-    "step_memory",
-    "step_padding",
     "uniform_loss",
     "whole_ids",
 ]
@@ -69,8 +60,9 @@ def shifted_length(trial: Trial) -> None:
 
 def whole_ids(trial: Trial) -> None:
     """The input is of an integer dtype."""
-    found = trial.call()["dtype"]
-    if found.kind not in "iu" and trial.call()["input"].size:
+    shown = trial.call()["input"]
+    found = shown.dtype
+    if found.kind not in "iu" and shown.size:
         raise Violation(f"the input came back as {found}, expected integers", Difference("int64", str(found)))
 
 
@@ -89,10 +81,11 @@ def starts_with_bos(trial: Trial) -> None:
 
 def holds_previous_token(trial: Trial) -> None:
     """Position t holds target[t], the token before label t = target[t + 1]."""
-    _previous(trial, trial.call()["input"], trial.inputs["target"])
+    previous_tokens(trial.call()["input"], trial.inputs["target"])
 
 
-def _previous(trial: Trial, shown: np.ndarray, target: np.ndarray) -> None:
+def previous_tokens(shown: np.ndarray, target: np.ndarray) -> None:
+    """Demand that ids (B, T - 1) are the target's, (B, T), without the last; before padding they may be others."""
     expected = target[:, :-1]
     owed = target[:, 1:] != PAD
     if shown.shape != expected.shape:
@@ -114,15 +107,10 @@ def _previous(trial: Trial, shown: np.ndarray, target: np.ndarray) -> None:
 
 def labels_follow(trial: Trial) -> None:
     """The labels are the target without BOS."""
-    labels, target = _labels(trial), trial.inputs["target"]
-    _label(labels, target)
-
-
-def _labels(trial: Trial) -> np.ndarray:
-    found = trial.call().get("labels")
-    if found is None:
+    labels = trial.call().get("labels")
+    if labels is None:
         raise trial.skip("it returns no labels")
-    return found
+    _label(labels, trial.inputs["target"])
 
 
 def _label(labels: np.ndarray, target: np.ndarray) -> None:
@@ -142,7 +130,7 @@ def _label(labels: np.ndarray, target: np.ndarray) -> None:
 def padding_stays(trial: Trial) -> None:
     """In a padded batch, where labels are real."""
     results, target = trial.call(), trial.inputs["target"]
-    _previous(trial, results["input"], target)
+    previous_tokens(results["input"], target)
     if "labels" in results:
         _label(results["labels"], target)
 
@@ -181,7 +169,7 @@ def shift_example(trial: Trial, target: Sequence[int]) -> None:
     row[0, 0] = trial.inputs["target"][0, 0]
     trial.inputs = trial.inputs.replaced(target=row)
     results = trial.call()
-    _previous(trial, results["input"], row)
+    previous_tokens(results["input"], row)
     if "labels" in results:
         _label(results["labels"], row)
 
@@ -211,10 +199,10 @@ def _compare(trial: Trial, inputs: Inputs, expected: float | None, what: str) ->
     loss, weights = _loss(trial, inputs)
     expected = _expected(trial, inputs, weights) if expected is None else expected * float(weights.sum())
     trial.inputs = inputs
-    _close(trial, loss, expected, _allowed(inputs, weights), what)
+    close(trial, loss, expected, _allowed(inputs, weights), what)
 
 
-def _close(trial: Trial, observed: Any, expected: float, allowed: float, what: str) -> None:
+def close(trial: Trial, observed: Any, expected: float, allowed: float, what: str) -> None:
     """Demand that a number is another one, up to an error.  Raises Violation."""
     value = float(observed)
     error = abs(value - expected)
@@ -272,7 +260,7 @@ def padding_ignored(trial: Trial) -> None:
         after, _ = _loss(trial, inputs)
         trial.shown = {"logits": changed}
         allowed = _allowed(inputs, weights)
-        _close(trial, after, float(before), allowed, "after a change of the logits at padding alone the loss")
+        close(trial, after, float(before), allowed, "after a change of the logits at padding alone the loss")
 
 
 def padding_not_counted(trial: Trial) -> None:
@@ -295,7 +283,7 @@ def step_by_step(trial: Trial) -> None:
         step, own = _loss(trial, one)
         total += float(step) * float(weights[:, part].sum() / own.sum())
     what = f"the loss of all {inputs['labels'].shape[1]} positions at once, which should join its steps,"
-    _close(trial, loss, total, 2 * _allowed(inputs, weights), what)
+    close(trial, loss, total, 2 * _allowed(inputs, weights), what)
 
 
 def large_logits(trial: Trial) -> None:
@@ -317,7 +305,8 @@ def loss_gradient(trial: Trial) -> None:
     if not results["tensor"]:
         raise trial.skip("it returns a plain number, which has no gradient")
     inputs, weights = trial.inputs, results["weights"]
-    found = trial.subject.gradient(inputs, results)  # type: ignore[attr-defined]
+    assert isinstance(trial.subject, LossSubject)
+    found = trial.subject.gradient(inputs, results)
     if found is None:
         raise Violation("no gradient flows back from the loss to the logits: it was cut off on the way")
     onehot = np.eye(trial.case["V"])[np.where(inputs["real"], inputs["labels"], 0)]
@@ -326,247 +315,38 @@ def loss_gradient(trial: Trial) -> None:
 
 
 def other_reductions(trial: Trial) -> None:
-    """'sum' and 'none'."""
+    """'sum' and 'none', whichever is taken."""
     inputs = trial.inputs
     losses = cross_entropies(inputs["logits"], inputs["labels"], inputs["real"])
-    for word, expected in (
-        ("mean", losses.sum() / inputs["real"].sum()),
-        ("sum", losses.sum()),
-        ("none", losses),
-    ):
-        given = inputs.replaced(reduction=word)
-        try:
-            results = trial.call(given)
-        except CallFailed as error:
-            if error.kind == "exception":
-                continue  # it does not take this word
-            raise
-        found = results.get("each" if word == "none" else "loss")
-        if word == "none" and results["size"] == 1 < losses.size:
-            continue  # what is not known is taken for the mean: it does not offer this one
-        if found is None:
-            shape = list(results["shape"])
-            raise Violation(
-                f"with reduction '{word}' what came back has shape {shape}, expected {list(np.shape(expected))}"
-            )
-        allowed = _allowed(inputs, inputs["real"].astype(float))
-        if word == "none":
-            trial.same(found, np.asarray(expected), "with reduction 'none' the loss of the label", allowed)
-        else:
-            _close(trial, found, float(expected), allowed, f"with reduction '{word}' the loss")
-
-
-# a training step
-
-
-def shown_shifted(trial: Trial) -> None:
-    """What the decoder was given, against target[:-1]."""
-    shown, target = _step(trial)["shown"], trial.inputs["target"]
-    if not shown:
-        raise Violation("the model was never asked to decode", Difference(target[:, :-1].tolist(), "no call"))
-    expected = target[:, :-1]
-    first = next((part for part in shown if not _prefix(part, expected)), expected)
-    if len(shown) > 1:  # one step after the other: another claim's business, if it is the truth that is shown
-        if first is not expected:
-            raise Violation(
-                f"in one of its {len(shown)} calls the model was shown {first.tolist()}, "
-                "which is no beginning of the target: it must see the truth, not its own predictions",
-                Difference(expected.tolist(), first.tolist()),
-            )
+    total, allowed = float(losses.sum()), _allowed(inputs, inputs["real"].astype(float))
+    mean, whole, each = (_reduced(trial, word) for word in ("mean", "sum", "none"))
+    for word, results, expected in (("mean", mean, total / inputs["real"].sum()), ("sum", whole, total)):
+        if results is not None:
+            close(trial, _one(results, word), expected, allowed, f"with reduction '{word}' the loss")
+    if each is None or each["size"] == 1 < losses.size:  # what is not known is taken for the mean
+        if whole is None:
+            raise trial.skip("it takes neither 'sum' nor 'none' as its reduction")
         return
-    if np.array_equal(shown[0], target):
+    if "each" not in each:
+        shape = list(each["shape"])
         raise Violation(
-            "the model was shown the whole target, with the token that is to be predicted last",
-            Difference(expected.tolist(), target.tolist()),
+            f"with reduction 'none' what came back has shape {shape}, expected {list(losses.shape)}"
         )
-    if np.array_equal(shown[0], target[:, 1:]):
-        raise Violation(
-            "the model was shown the target without BOS: at each position the very token that is to be predicted",
-            Difference(expected.tolist(), shown[0].tolist()),
-        )
-    if np.array_equal(shown[0], target[:-1]):
-        raise Violation(
-            "the last sequence of the batch was dropped, not the last token of each sequence",
-            Difference(expected.tolist(), shown[0].tolist()),
-        )
-    if shown[0].shape == target.shape and np.array_equal(shown[0][:, 1:], target[:, :-1]):
-        raise Violation(
-            "the target has its BOS already, and the step put another token in front of it",
-            Difference(expected.tolist(), shown[0].tolist()),
-        )
-    if np.array_equal(shown[0], trial.inputs["src"]):
-        raise Violation(
-            "the model was shown the source in the place of the shifted target",
-            Difference(expected.tolist(), shown[0].tolist()),
-        )
-    _previous(trial, shown[0], target)
+    trial.same(each["each"], losses, "with reduction 'none' the loss of the label", allowed)
 
 
-def _prefix(part: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether a part of the shifted target was shown: its beginning, or one position of it."""
-    n = part.shape[-1]
-    if part.size == len(expected) and any(np.array_equal(part.reshape(-1), column) for column in expected.T):
-        return True
-    return part.shape[0] == len(expected) and np.array_equal(part, expected[:, :n])
+def _one(results: dict[str, Any], word: str) -> np.ndarray:
+    if "loss" not in results:
+        shape = list(results["shape"])
+        raise Violation(f"with reduction '{word}' what came back has shape {shape}, expected []")
+    return results["loss"]
 
 
-def shown_once(trial: Trial) -> None:
-    """The number of decodings."""
-    results = _step(trial)
-    if results["decodings"] != 1:
-        parts = [part.tolist() for part in results["shown"]]
-        raise Violation(
-            f"the decoder was asked {results['decodings']} times, expected once for all positions together",
-            Difference([trial.inputs["target"][:, :-1].tolist()], parts),
-        )
-
-
-def step_memory(trial: Trial) -> None:
-    """The encoder's output, or the source, arrives at the model."""
-    results = _step(trial)
-    bound = trial.subject.binding.arguments
-    wanted = [name for name in ("memory", "src") if name in bound]
-    if "batch" in bound:
-        wanted = ["src"]
-    if not wanted:
-        raise trial.skip("it takes neither a source nor an encoder's output")
-    for name in wanted:
-        sent = trial.inputs[name]
-        if not any(_arrives(sent, found) for found in results["sources"]):
-            words = {"memory": "the encoder's output", "src": "the source"}[name]
-            nearest = next((f for f in results["sources"] if f.dtype.kind == sent.dtype.kind), None)
-            raise Violation(
-                f"{words} did not reach the model as it was passed in",
-                Difference(sent.tolist(), "nothing" if nearest is None else nearest.tolist()),
-            )
-
-
-def _arrives(sent: np.ndarray, found: np.ndarray) -> bool:
-    sent, found = sent.squeeze(), found.squeeze()
-    turned = sent.swapaxes(0, 1) if sent.ndim > 1 else sent
-    return any(s.shape == found.shape and np.allclose(s, found, atol=1e-5) for s in (sent, turned))
-
-
-def step_loss(trial: Trial) -> None:
-    """Mean cross-entropy of the stand-in's logits against target[1:]."""
-    loss = _step(trial)["loss"]
-    if loss is None:
-        raise trial.skip("it does not return its loss")
-    target = trial.inputs["target"]
-    labels = target[:, 1:]
-    real = labels != (trial.case["pad"] if trial.case["padding"] != "none" else -1)
-    logits = trial.inputs["table"][target[:, :-1]]
-    losses, counts = cross_entropies(logits, labels, real), real.sum(axis=1)
-    expected = {
-        "sum": losses.sum(),
-        "row_sum": losses.sum() / len(losses),
-        "row_mean": (losses.sum(axis=1) / counts).mean(),
-    }.get(trial.subject.convention("reduction"), losses.sum() / real.sum())
-    size = max(1.0, expected / max(1e-9, losses.sum() / real.sum()))
-    _close(trial, loss, float(expected), 2e-5 * size, "the loss that the step returned")
-
-
-def step_padding(trial: Trial) -> None:
-    """The same with padding."""
-    step_loss(trial)
-
-
-def _step(trial: Trial) -> dict[str, Any]:
-    return trial.call()
-
-
-# scheduled sampling
-
-ALARM = 1e-7
-
-
-def unlikely(successes: int, draws: int, p: float) -> bool:
-    """Whether a binomial count is so far from its mean that chance alone shows it less than once in 10^7 times.
-
-    Chernoff's bound: for X ~ Bin(n, p) and a share q = k/n beyond p, P(X at least as far out) <= exp(-n KL(q, p))
-    with KL(q, p) = q ln(q/p) + (1 - q) ln((1 - q)/(1 - p)); it holds for every n, without a normal approximation.
-    Both tails together stay below ALARM if a count is refused only where n KL(q, p) > ln(2 / ALARM) = 16.8.
-    A run makes at most 6 such tests for an object (the share at three probabilities; agreement of neighbours from
-    call to call, along the positions and along the rows), so that a right function is refused with a probability
-    below 6e-7 in a run.
-    """
-    q = successes / draws
-    divergence = sum(a * math.log(a / b) for a, b in ((q, p), (1 - q, 1 - p)) if a > 0)
-    return draws * divergence > math.log(2 / ALARM)
-
-
-def _draws(trial: Trial) -> np.ndarray:
-    """(calls, B, T): 1 for the model's token, 0 for the teacher's."""
-    return trial.call()["model"]
-
-
-def mixes_given_tokens(trial: Trial) -> None:
-    """Nothing but the two tokens of a place."""
-    found = _draws(trial)
-    if (found < 0).any():
-        share = int((found < 0).sum())
-        raise Violation(
-            f"{share} of {found.size} tokens are neither the teacher's token of their place nor the model's",
-            Difference("the teacher's or the model's token", f"{share} others"),
-        )
-
-
-def mixes_exactly(trial: Trial, model: bool) -> None:
-    """All of one side."""
-    found = _draws(trial)
-    wrong = int((found != int(model)).sum())
-    if wrong:
-        p, side = (1, "model's") if model else (0, "teacher's")
-        raise Violation(
-            f"at probability {p} of the model's token, {wrong} of {found.size} tokens are not the {side}",
-            Difference(f"{found.size} of {found.size}", f"{found.size - wrong} of {found.size}"),
-        )
-
-
-def mixes_in_between(trial: Trial) -> None:
-    """The share of the model's tokens; draws that one coin decides together are counted once."""
-    found, p = _coins(trial), trial.case["percent"] / 100
-    count, draws = int((found == 1).sum()), found.size
-    if unlikely(count, draws, p):
-        raise Violation(
-            f"at probability {p:g} the model's token came {count} times in {draws} draws, "
-            f"a share of {count / draws:.3f}",
-            Difference(f"about {p * draws:.0f} of {draws}", f"{count} of {draws}"),
-        )
-
-
-def _coins(trial: Trial) -> np.ndarray:
-    """One entry for each draw, (calls, B, T): where one decides for several tokens, the first of them is taken.
-
-    Whether one draw may decide for several is told by mixes_independently.
-    """
-    found = _draws(trial)
-    for axis in (2, 1):
-        first = np.take(found, [0], axis)
-        if (found == first).all():
-            found = first
-    return found
-
-
-def mixes_independently(trial: Trial) -> None:
-    """At p = 1/2 neighbours agree half of the time: differences of fair, independent bits are so too."""
-    found, coin = _draws(trial), trial.call()["coin"]
-    coins = {"row": found[:, :, :1], "call": found[:, :1, :1]}.get(coin, found)
-    places = (
-        (2, "from one position to the next"),
-        (1, "from one row of the batch to the next"),
-        (0, "from one call to the next"),
-    )
-    for axis, where in places:
-        pairs = coins.shape[axis] - 1
-        if pairs < 1:
-            continue
-        left, right = np.take(coins, range(pairs), axis), np.take(coins, range(1, pairs + 1), axis)
-        agree, draws = int((left == right).sum()), left.size
-        if unlikely(agree, draws, 0.5):
-            always = ": one draw decides for all of them" if agree == draws else ""
-            raise Violation(
-                f"{where} the choice stayed the same in {agree} of {draws} cases, "
-                f"where independent draws at probability 0.5 agree in about half{always}",
-                Difference(f"about {draws // 2} of {draws}", f"{agree} of {draws}"),
-            )
+def _reduced(trial: Trial, word: str) -> dict[str, Any] | None:
+    """The results with a word for the reduction; None where it does not take that word."""
+    try:
+        return trial.call(trial.inputs.replaced(reduction=word))
+    except CallFailed as error:
+        if error.kind == "exception":
+            return None
+        raise

@@ -83,9 +83,9 @@ class CausalSelfAttention(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(d_model, n_heads)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d)."""
-        return self.attention(x, x, x, ~build_causal_mask(x.size(1)))[0]
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, d) -> (B, T, d) and the weights (B, h, T, T)."""
+        return self.attention(x, x, x, ~build_causal_mask(x.size(1)))
 
 
 class CrossAttention(nn.Module):
@@ -200,14 +200,17 @@ class _Block(nn.Module):
 
     norms: nn.ModuleList
 
-    def __init__(self, norm_first: bool) -> None:
+    def __init__(self, norm_first: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm_first = norm_first
+        self.dropout = nn.Dropout(dropout)
 
     def add_and_norm(self, n: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Sublayer ``n`` with its residual and its norm: (B, T, d) -> (B, T, d)."""
+        """Sublayer ``n`` with dropout on what it adds, its residual and its norm: (B, T, d) -> (B, T, d)."""
         norm = self.norms[n]
-        return x + sublayer(norm(x)) if self.norm_first else norm(x + sublayer(x))
+        if self.norm_first:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
 
 
 class DecoderBlock(_Block):
@@ -222,8 +225,9 @@ class DecoderBlock(_Block):
         norm_first: bool = False,
         activation: str = "relu",
         norm: Callable[[int], nn.Module] = LayerNorm,
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(norm_first)
+        super().__init__(norm_first, dropout)
         self.self_attention = MultiHeadAttention(d_model, n_heads)
         self.cross_attention = MultiHeadAttention(d_model, n_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation)

@@ -36,9 +36,8 @@ def top_p_filter(logits: Tensor, top_p: float) -> Tensor:
     ordered, order = logits.sort(dim=-1, descending=True)
     probabilities = ordered.softmax(dim=-1)
     mass_before = probabilities.cumsum(dim=-1) - probabilities  # (…, V), of the likelier tokens
-    removed = (mass_before >= top_p).scatter(
-        -1, order, mass_before >= top_p
-    )  # back to the vocabulary's order
+    beyond = mass_before >= top_p
+    removed = torch.zeros_like(beyond).scatter(-1, order, beyond)  # (…, V), back in the vocabulary's order
     return logits.masked_fill(removed, float("-inf"))
 
 

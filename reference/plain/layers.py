@@ -77,8 +77,8 @@ class CausalSelfAttention:
     def __init__(self, d_model: int, n_heads: int) -> None:
         self.attention = MultiHeadAttention(d_model, n_heads)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return self.attention(x, x, x, _triangle(x.shape[1]))[0]
+    def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.attention(x, x, x, _triangle(x.shape[1]))
 
 
 def _triangle(T: int) -> np.ndarray:

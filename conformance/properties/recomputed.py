@@ -1,0 +1,159 @@
+"""Properties of layers and stacks that are recomputed with their own weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..candidates.errors import CallFailed
+from ..candidates.layers import LayerSubject
+from ..candidates.models import ModelSubject
+from ..engine import blueprints, stacks
+from ..engine.cases import Inputs, OutOfDomain, Unseen, normal
+from ..engine.matching import Departs, Matched, Undetermined
+from ..engine.trial import Difference, Trial, Violation, focus
+from .layers import layer_of
+
+__all__ = [
+    "recomputed",
+    "recomputed_stack",
+]
+
+
+def matching(trial: Trial) -> Matched:
+    """The layer beside a reference with its weights; found once for each size, and told again where it failed."""
+    subject = layer_of(trial)
+    # A new worker builds its objects anew, with weights of its own.
+    key = (trial.case["h"], trial.case["d"], subject.session.generation)
+    found = subject.matches.get(key)
+    if found is None:
+        try:
+            found = blueprints.matched(subject, trial.case)
+            for name, value in found.blueprint.conventions.items():
+                if subject.conventions.get(name, ("", ""))[1] != "declared":
+                    subject.probed(name, value)
+        except (Departs, Undetermined, CallFailed, OutOfDomain) as error:
+            found = error
+        subject.matches[key] = found
+    if isinstance(found, Departs):
+        difference = None
+        if found.expected is not None and found.observed is not None:
+            difference = _difference(found.expected, found.observed)
+        raise Violation(found.what, difference)
+    if isinstance(found, Undetermined):
+        raise Unseen(f"its weights cannot be carried over to the reference: {found}")
+    if isinstance(found, CallFailed | OutOfDomain):
+        raise found
+    return found
+
+
+def recomputed_stack(trial: Trial) -> None:
+    """A decoder stack against the reference with the same weights, in whatever form it has.
+
+    Stacks differ in more than can be listed: one that follows no known form is left to other claims, and
+    only one that follows a known mistake fails.
+    """
+    subject = trial.subject
+    assert isinstance(subject, ModelSubject)
+    if subject.takes != "ids" or not subject.batched or subject.form != "(B, T, V)":
+        raise trial.skip("it is no stack from ids to a score for every word at every position")
+    if not (subject.settable("V") and subject.settable("n_layers")):
+        raise trial.skip("its vocabulary or its number of layers cannot be set")
+    key = (subject.session.generation,)
+    found = subject.matches.get(key)
+    if found is None:
+        try:
+            found = stacks.matched_stack(subject, trial.case)
+        except (Departs, Undetermined, CallFailed) as error:
+            found = error
+        subject.matches[key] = found
+    if isinstance(found, Departs) and found.known:
+        raise Violation(found.what)
+    if isinstance(found, Departs | Undetermined):
+        raise trial.skip(f"it follows none of the forms that are known here: {found}")
+    if isinstance(found, CallFailed):
+        raise found
+    inputs = trial.inputs
+    observed = subject.variation(variant="weights", loud=False).run(inputs)["output"]
+    expected = found.expected(inputs)
+    allowed = (2e-4 if found.single else 1e-5) * max(1.0, float(np.abs(expected).max()))
+    subject.last_calls = ()
+    trial.same(observed, expected, "with its own weights, the score", allowed)
+
+
+def _difference(expected: np.ndarray, observed: np.ndarray) -> Difference:
+    if expected.shape != observed.shape:
+        return Difference(f"shape {list(expected.shape)}", f"shape {list(observed.shape)}")
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(expected - observed) <= 1e-6)
+    index = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.any() else (0,) * expected.ndim
+    shown, inner = focus(observed, index)
+    return Difference(focus(expected, index)[0], shown, inner)
+
+
+def recomputed(trial: Trial) -> None:
+    """Output, weights and gradients against the reference with the same weights."""
+    subject = layer_of(trial)
+    found = matching(trial)
+    own = subject.apart("weights")
+    inputs = subject.default(trial.inputs)
+    if "mask" in inputs and inputs["mask"] is not None and subject.has("mask"):
+        inputs = inputs.replaced(allowed=inputs["mask"])
+    observed = own.run(inputs)
+    expected = found.expected(inputs)
+    scale = max(1.0, float(np.abs(expected).max()))
+    allowed = (2e-4 if found.single else 1e-5) * scale
+    subject.last_calls = ()  # its weights were set from outside; no call alone shows that
+    trial.same(observed["output"], expected, "with its own weights, the output", allowed)
+    if "weights" in observed:
+        _same_weights(trial, observed["weights"], found, inputs, allowed)
+    if subject.has("gradient") and not subject.unbatched:
+        _same_gradients(trial, found, own, inputs, expected.shape, allowed)
+
+
+def _same_weights(trial: Trial, observed: np.ndarray, found: Matched, inputs: Inputs, allowed: float) -> None:
+    """Weights of heads in any order, or averaged over them."""
+    expected = found.weights(inputs)
+    if expected is None:
+        return
+    if observed.ndim == expected.ndim - 1:
+        trial.same(observed, expected.mean(axis=1), "with its own weights, the averaged weight", allowed)
+        return
+    if observed.shape != expected.shape:
+        return  # the claim on their shape tells that
+    free = list(range(expected.shape[1]))
+    for head in range(expected.shape[1]):
+        errors = {n: float(np.abs(observed[:, head] - expected[:, n]).max()) for n in free}
+        nearest = min(errors, key=lambda n: errors[n])
+        trial.same(
+            observed[:, head],
+            expected[:, nearest],
+            f"with its own weights, the attention weight of head {head}",
+            allowed,
+        )
+        free.remove(nearest)
+
+
+def _same_gradients(
+    trial: Trial,
+    found: Matched,
+    own: LayerSubject,
+    inputs: Inputs,
+    shape: tuple[int, ...],
+    allowed: float,
+) -> None:
+    names = [name for name in own.sequences if name in own.binding.arguments]
+    if any(own.binding.arguments[name].position is not None for name in names):
+        return
+    if len({id(inputs[name]) for name in names}) < len(names):
+        inputs = inputs.replaced(**{name: inputs[name].copy() for name in names})
+    cotangent = normal(trial.case.rng, shape, 1.0)
+    (call,) = own.calls_for(inputs)
+    wrt = [own.binding.arguments[name].name for name in names]
+    gradients = own.session.vjp(call, wrt, own.pick, own.array(own.to_own(cotangent)))
+    if gradients is None:
+        raise Violation("no gradient flows from its output to its input")
+    expected = found.gradient(inputs, names, cotangent)
+    for name, gradient, right in zip(names, gradients, expected, strict=True):
+        scale = max(1.0, float(np.abs(right).max()))
+        what = f"with its own weights, the gradient with respect to {own.binding.arguments[name].name}"
+        trial.same(own.turn(gradient.values), right, what, 10 * allowed * scale)
