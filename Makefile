@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: check test lint bench clean
+.PHONY: check test lint bench kills trust clean
 
 check: $(STAMP)
 	@for example in examples/*.py examples/*/; do \
@@ -23,6 +23,14 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
+
+# The kill matrix that is committed, and read as a diff.
+kills: $(STAMP)
+	$(BIN)/triu mutants --table reference/mutants/kills.json --markdown docs/kill-matrix.md > /dev/null
+
+# Mutants over 20 seeds, correct implementations over 50, and how often the right mistake is named: for docs/trust.md.
+trust: $(STAMP)
+	$(BIN)/python benchmarks/trust.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

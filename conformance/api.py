@@ -63,8 +63,10 @@ def one_thread() -> Iterator[None]:
 class Check:
     """One candidate under one spec: opened, bound and ready to be judged, claim by claim."""
 
-    def __init__(self, session: Session, spec: Spec, *, seed: int, examples: int) -> None:
-        self.session, self.spec, self.seed = session, spec, seed
+    def __init__(
+        self, session: Session, spec: Spec, *, seed: int, examples: int, conventions: str = ""
+    ) -> None:
+        self.session, self.spec, self.seed, self.conventions = session, spec, seed, conventions
         self.candidate = open_candidate(session, spec)
         self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=Judges(spec))
 
@@ -82,9 +84,14 @@ class Check:
                 if on_verdict is not None:
                     on_verdict(verdict)
         self._add_causes(verdicts)
+        if any(v.verdict in ("failed", "errored") for v in verdicts):
+            from .engine.diagnosis import Doctor, suspects_of
+
+            with one_thread():
+                verdicts = Doctor(self.engine, suspects_of(self.spec)).explained(verdicts)
         bound = [subject.bound_object() for subject in self.candidate.subjects]
         return Report(
-            candidate={"target": self.session.target.text, "kind": self.session.target.wire["kind"]},
+            candidate=self._candidate(),
             seed=self.seed,
             binding=(*bound, *self.candidate.unjudged),
             verdicts=tuple(verdicts),
@@ -100,6 +107,11 @@ class Check:
             if cause not in told:
                 told.add(cause)
                 verdicts += [v for v in self.verdicts(self.spec.claims[cause]) if v.verdict != "passed"]
+
+    def _candidate(self) -> Mapping[str, Any]:
+        target = self.session.target
+        given = {"conventions": self.conventions} if self.conventions else {}
+        return {"target": target.text, "kind": target.wire["kind"], **given}
 
     def environment(self) -> Mapping[str, Any]:
         from importlib.metadata import version
@@ -166,7 +178,8 @@ def open_check(
         call_seconds=call_seconds,
     )
     try:
-        return Check(session, spec, seed=seed, examples=examples)
+        given = str(conventions) if isinstance(conventions, str | Path) else ""
+        return Check(session, spec, seed=seed, examples=examples, conventions=given)
     except BaseException:
         session.close()
         raise

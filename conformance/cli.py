@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -216,8 +217,6 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
         if len(matching) > 1:
             click.echo(claims_text(matching), nl=False)
             return
-        from difflib import get_close_matches
-
         near = get_close_matches(claim, spec.claims, 1)
         if not matching:
             _stop(
@@ -226,6 +225,153 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
         known = matching[0]
     width = min(110, shutil.get_terminal_size((100, 24)).columns)
     click.echo(claim_text(known, spec.properties[known.property_name], width), nl=False)
+
+
+@main.command()
+@click.argument("report", metavar="REPORT.json")
+@click.argument("claim", required=False)
+@click.option("--target", metavar="TARGET", help="Another target than the one in the report.")
+@click.option(
+    "--conventions", metavar="FILE", help="Declarations, instead of the triu.toml beside the target."
+)
+@_spec_option
+@click.option("--in-process", is_flag=True, help="Run the candidate in this process, for a debugger.")
+def replay(
+    report: str,
+    claim: str | None,
+    target: str | None,
+    conventions: str | None,
+    spec_files: tuple[str, ...],
+    in_process: bool,
+) -> None:
+    """Run the failing cases of a stored report again: fixed, still failing, or different.
+
+    CLAIM selects claims, like 'attention.*'.  Exit status: 0 if all are fixed, 1 if not, 2 if nothing can be run.
+    """
+    from ..reports import from_json
+
+    try:
+        stored = from_json(Path(report).read_text("utf-8"))
+    except OSError as error:
+        _stop(f"{report}: cannot be read: {error.strerror}")
+    except (ValueError, KeyError, TypeError) as error:
+        _stop(f"{report}: is not a whole report of this version of triu: {error}")
+    from ..reports.text import replay_text
+    from .api import open_check
+    from .candidates.errors import TriuError
+    from .replay import replay as run_again
+    from .replay import stored_failures
+
+    try:
+        chosen = stored_failures(stored, claim)
+        opened = open_check(
+            target or stored.candidate["target"],
+            spec=_load(
+                spec_files or tuple(f for f in stored.environment["spec"] if f not in load_spec().files)
+            ),
+            seed=stored.seed,
+            conventions=conventions or stored.candidate.get("conventions") or None,
+            in_process=in_process,
+        )
+    except TriuError as error:
+        _stop(_clean(error))
+    width = min(120, shutil.get_terminal_size((100, 24)).columns)
+    states = []
+    try:
+        for again in run_again(opened, chosen):
+            states.append(again.state)
+            click.echo(replay_text(again.before, again.state, again.now, again.why, width))
+    finally:
+        opened.close()
+    counted = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+    click.echo(f"{counted}, of {len(states)} stored failures")
+    sys.exit(int(any(state != "fixed" for state in states)))
+
+
+@main.command()
+@click.argument("pattern", default="*")
+@click.option("--list", "list_only", is_flag=True, help="List the mutants, and what each one changes.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--examples", type=click.IntRange(1, 100000), default=24, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 256), default=None, help="Processes (default: one a core).")
+@click.option("--json", "json_file", metavar="FILE", help="Write the matrix as JSON.")
+@click.option("--markdown", "markdown_file", metavar="FILE", help="Write the matrix as Markdown.")
+@click.option("--table", "table_file", metavar="FILE", help="Write what the package keeps of the matrix.")
+def mutants(
+    pattern: str,
+    list_only: bool,
+    seed: int,
+    examples: int,
+    workers: int | None,
+    json_file: str | None,
+    markdown_file: str | None,
+    table_file: str | None,
+) -> None:
+    """Run the claims over the mutants: the reference with one known bug each.
+
+    PATTERN selects mutants by id or role ('mask-*', 'generate'). Exit status: 0 if every mutant is killed by the
+    claim whose business it is and every claim (with PATTERN: of their roles) kills at least one; else 1.
+    """
+    from fnmatch import fnmatch
+
+    from ..reference.mutants import load_mutants
+
+    spec, known = load_spec(), load_mutants()
+    roles = {name: spec.claims[mutant.claim].role for name, mutant in known.items()}
+    chosen = [m for m in known.values() if fnmatch(m.id, pattern) or roles[m.id] == pattern]
+    if not chosen:
+        near = get_close_matches(pattern, [*known, *spec.roles], 1)
+        guess = f"; did you mean {near[0]}?" if near else "."
+        _stop(f"no mutant matches {pattern!r}{guess} `triu mutants --list` lists all {len(known)}")
+    if list_only:
+        for mutant in chosen:
+            click.echo(f"{mutant.id}  ({roles[mutant.id]}, {mutant.claim}; baseline/{mutant.file}.py)")
+            click.echo(f"  {mutant.misconception}\n  → {mutant.correction}")
+            click.echo("".join(f"    {line}\n" for line in mutant.diff().split("\n")))
+        return
+    from ..reports import write_whole
+    from ..reports.kills import idle_claims, kills_json, kills_table, kills_text
+    from .kills import try_mutants
+
+    count = _counter(len(chosen), "mutants")
+    kills = []
+    for kill in try_mutants(chosen, seed=seed, examples=examples, workers=workers or os.cpu_count() or 1):
+        kills.append(kill)
+        count(kill.mutant)
+    count("")
+    of = {roles[mutant.id] for mutant in chosen}
+    killing = {claim for kill in kills for claim in kill.killers}
+    claims = {c.id: c.role for c in spec.claims.values() if c.role in of or c.id in killing}
+    if len(chosen) < sum(
+        role in of for role in roles.values()
+    ):  # a part of a role says nothing of its claims
+        claims = {claim: role for claim, role in claims.items() if claim in killing}
+    click.echo(kills_text(kills, claims), nl=False)
+    for name, text in (
+        (json_file, kills_json(kills, claims, {"seed": seed, "examples": examples})),
+        (markdown_file, kills_text(kills, claims, "Kill matrix")),
+        (table_file, kills_table(kills)),
+    ):
+        if name is not None:
+            try:
+                write_whole(Path(name), text)
+            except OSError as error:
+                _stop(f"{name}: cannot be written: {error.strerror}; the matrix above is complete")
+    sys.exit(int(bool(idle_claims(kills, list(claims))) or not all(kill.killed for kill in kills)))
+
+
+def _counter(total: int, what: str) -> Any:
+    """A counter on a terminal, nothing elsewhere; an empty name removes it."""
+    count = 0
+
+    def show(name: str) -> None:
+        nonlocal count
+        if sys.stderr.isatty():
+            count += 1
+            sys.stderr.write(f"\r\x1b[K{count} of {total} {what}, {name:.50}" if name else "\r\x1b[K")
+            sys.stderr.flush()
+
+    return show
 
 
 def run() -> NoReturn:

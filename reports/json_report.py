@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..spec import BoundObject, Evidence, Failure, Report, Verdict
+from ..spec import BoundObject, Evidence, Failure, Likely, Report, Verdict
 from ..spec.verdict import REPORT_FORMAT
 
 
@@ -26,7 +26,7 @@ def to_json(report: Report) -> str:
         "environment": dict(report.environment),
         "verdicts": [_verdict(verdict) for verdict in report.verdicts],
     }
-    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> Report:
@@ -91,8 +91,14 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _read_verdict(item: Mapping[str, Any]) -> Verdict:
     failure = item.get("failure")
     if failure is not None:
-        index = failure["index"]
-        failure = Failure(**{**failure, "index": None if index is None else tuple(index)})
+        index, likely = failure["index"], failure["likely"]
+        read = {
+            "index": None if index is None else tuple(index),
+            "wrong": tuple(tuple(place) for place in failure["wrong"]),
+            "told": tuple(failure["told"]),
+            "likely": None if likely is None else Likely(**likely),
+        }
+        failure = Failure(**{**failure, **read})
     seen = item["evidence"]
     evidence = Evidence(seen["cases"], tuple(seen["seen"]), tuple(seen["missing"]), tuple(seen["waived"]))
     return Verdict(
@@ -109,13 +115,14 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
     )
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value as JSON holds it: lists for tuples, text for what is not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return value.item() if hasattr(value, "item") else str(value)

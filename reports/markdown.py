@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from ..spec import Failure, Report
 from .safe import clean_lines, markdown
-from .text import LOUD, counts_line, headline, side_by_side
+from .text import LOUD, case_line, counts_line, headline, likely_line, side_by_side
 
 
 def to_markdown(report: Report) -> str:
@@ -32,16 +32,16 @@ def to_markdown(report: Report) -> str:
         lines += [f"### {markdown(verdict.object)}: {markdown(verdict.title)}", ""]
         lines += [f"{verdict.level} `{verdict.claim}`: **{verdict.verdict}**", ""]
         lines += [markdown(text) + "\n" for text in (failure.meant, failure.what) if text]
-        if failure.case and verdict.verdict != "inconclusive":
-            lines += [
-                "Smallest case: " + markdown(", ".join(f"{k}={v}" for k, v in failure.case.items())),
-                "",
-            ]
         compared = side_by_side(failure, 90)
         if compared:
             lines += [_fenced("\n".join(compared), "text"), ""]
-        if failure.hint:
-            lines += [f"What to do: {markdown(failure.hint)}", ""]
+        if failure.case and verdict.verdict != "inconclusive":
+            lines += ["Smallest case: " + markdown(case_line(failure)), ""]
+        if failure.likely:
+            lines += [markdown(likely_line(failure.likely, verdict.object)), ""]
+        advice = failure.likely.correction if failure.likely else failure.hint
+        if advice:
+            lines += [f"What to do: {markdown(advice)}", ""]
         if failure.snippet:
             lines += [_fenced(failure.snippet, "python"), ""]
     lines += ["## All claims", ""]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ..spec import BoundObject, Claim, Failure, PropertySpec, Report, Verdict
+from ..spec import BoundObject, Claim, Failure, Likely, PropertySpec, Report, Verdict
 from .safe import clean, clean_lines
 
 MARKS = {
@@ -68,6 +68,7 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
     for note in report.notes:
         lines += _wrapped(f"note: {clean(note)}", width)
     loud = [v for v in report.verdicts if v.verdict in LOUD]
+    told_already: set[tuple[str, str]] = set()  # objects with the mistake that was named for them
     for level, title in (
         ("MUST", "Broken"),
         ("SHOULD", "Advice (does not count against it)"),
@@ -77,7 +78,7 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
         if here:
             lines += ["", paint(f"{title}:", "bold")]
             for group in _grouped(here):
-                lines += ["", *_failure(group, width, paint, report)]
+                lines += ["", *_failure(group, width, paint, report, told_already)]
     lines += ["", *_summary(report, width)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -162,7 +163,10 @@ def _grouped(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     return list(groups.values())
 
 
-def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -> list[str]:
+def _failure(
+    group: Sequence[Verdict], width: int, paint: Any, report: Report, told_already: set[tuple[str, str]]
+) -> list[str]:
+    """Claim, what happened, smallest case, likely mistake and its correction, code to paste, what waits for it."""
     verdict = group[0]
     failure = verdict.failure or Failure(verdict.reason)
     more = f" (and {len(group) - 1} more claims)" if len(group) > 1 else ""
@@ -178,14 +182,20 @@ def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -
         lines += _wrapped(clean(failure.meant), width, indent)
     lines += _wrapped(clean(failure.what), width, indent)
     if verdict.verdict != "inconclusive":
+        lines += [indent + "  " + line for line in side_by_side(failure, width - len(indent) - 2)]
         if failure.case:
-            case = ", ".join(f"{name}={clean(value)}" for name, value in failure.case.items())
-            lines += _wrapped(f"smallest case: {case}", width, indent)
-        lines += [indent + line for line in side_by_side(failure, width - len(indent))]
-    if failure.hint:
-        lines += textwrap.wrap(
-            f"→ {failure.hint}", width, initial_indent=indent, subsequent_indent=indent + "  "
-        )
+            lines += _wrapped(f"smallest case: {case_line(failure)}", width, indent)
+    advice = failure.hint
+    if failure.likely:
+        named = (verdict.object, failure.likely.mutant)
+        line = likely_line(failure.likely, verdict.object)
+        advice = failure.likely.correction
+        if named in told_already:
+            line, advice = f"likely mistake: the same as above ({failure.likely.mutant})", ""
+        told_already.add(named)
+        lines += _wrapped(line, width, indent)
+    if advice:
+        lines += textwrap.wrap(f"→ {advice}", width, initial_indent=indent, subsequent_indent=indent + "  ")
     if failure.snippet:
         lines += [
             indent + "reproduce:",
@@ -199,29 +209,65 @@ def _failure(group: Sequence[Verdict], width: int, paint: Any, report: Report) -
         and v.reason == f"rests on {verdict.claim}"
     ]
     if held:
-        lines += _wrapped(f"not tried until this is right: {', '.join(v.claim for v in held)}", width, indent)
+        names = [v.claim for v in held]
+        more = f" and {len(names) - 4} more" if len(names) > 5 else ""
+        names = names[:4] if more else names
+        lines += _wrapped(f"not tried until this is right: {', '.join(names)}{more}", width, indent)
     return lines
+
+
+def replay_text(before: Verdict, state: str, now: Failure | None, why: str, width: int = 100) -> str:
+    """A stored failure beside what became of it."""
+    mark = {"fixed": MARKS["passed"], "still failing": MARKS["failed"]}.get(state, MARKS["errored"])
+    lines = _wrapped(f"{mark} {clean(before.object)}: {before.title}  ({before.claim}): {state}", width)
+    if state == "different" and before.failure is not None:
+        lines += _wrapped(f"before: {clean(before.failure.what)}", width, "    ")
+    if why and now is None:
+        lines += _wrapped(f"now: {clean(why)}", width, "    ")
+    if now is not None:
+        lines += _wrapped(f"now: {clean(now.what)}", width, "    ")
+        lines += ["      " + line for line in side_by_side(now, width - 6)]
+    return "\n".join(lines) + "\n"
+
+
+def case_line(failure: Failure) -> str:
+    """The case in a line, as far as it is worth telling."""
+    told = ", ".join(f"{name}={clean(failure.case[name])}" for name in failure.told)
+    return told or "the smallest that there is"
+
+
+def likely_line(likely: Likely, name: str) -> str:
+    """The known mistake in a sentence, and what supports it."""
+    seen = f"seen on {likely.telling} of {likely.telling} cases that tell it from other known mistakes"
+    if likely.by == "weights":
+        sizes = f"{likely.cases} size" + "s" * (likely.cases > 1)
+        seen = f"recomputed with equal weights in {sizes}, and told from other known mistakes"
+    told = f"{clean(name)} behaves exactly like this: {likely.misconception}"
+    return f"likely mistake: {told} ({seen}; {likely.mutant})"
 
 
 def failure_text(verdict: Verdict, width: int = 100) -> str:
     """One verdict that did not pass, as in the report."""
     report = Report({}, 0, (), (verdict,), {})
-    return "\n".join(_failure([verdict], width, _painter(False), report))
+    return "\n".join(_failure([verdict], width, _painter(False), report, set()))
 
 
 def side_by_side(failure: Failure, width: int) -> list[str]:
-    """Expected beside observed, the first entry that differs in brackets."""
+    """Expected beside observed, what differs in brackets."""
     expected, observed = failure.expected, failure.observed
     if expected is None and observed is None:
         return []
-    left = _matrix(expected, failure.index if _shape(expected) == _shape(observed) else None)
-    right = _matrix(observed, failure.index)
+    wrong = failure.wrong or ((failure.index,) if failure.index is not None else ())
+    alike = _shape(expected) == _shape(observed)
+    left, right = _cells(expected, wrong if alike else ()), _cells(observed, wrong)
+    common = max(map(len, (cell for row in (*left, *right) for cell in row)), default=0) if alike else 0
+    left, right = _aligned(left, common), _aligned(right, common)
     if len(left) == 1 and len(right) == 1:
         return [f"expected {left[0]}", f"observed {right[0]}"]
     size = max(map(len, [*left, "expected"]))
-    if size + 3 + max(map(len, [*right, "observed"])) <= width and _shape(expected) == _shape(observed):
+    if alike and size + 3 + max(map(len, [*right, "observed"])) <= width:
         rows = [f"{'expected':{size}}   observed"]
-        return rows + [f"{a:{size}}   {b}" for a, b in zip(left, right, strict=True)]
+        return rows + [f"{a:{size}}   {b}".rstrip() for a, b in zip(left, right, strict=True)]
     return ["expected", *("  " + line for line in left), "observed", *("  " + line for line in right)]
 
 
@@ -233,19 +279,30 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _matrix(value: Any, index: tuple[int, ...] | None) -> list[str]:
+def _cells(value: Any, wrong: Sequence[tuple[int, ...]]) -> list[list[str]]:
+    """The cells of a matrix, with brackets around what is wrong; any other value is one cell."""
     depth = len(_shape(value))
     if depth == 0:
-        return ["—" if value is None else _cell(value)]
+        return [["—" if value is None else _cell(value)]]
     if depth == 1:
-        value, index = [value], None if index is None else (0, index[-1] if index else 0)
+        value, wrong = [value], [(0, place[-1] if place else 0) for place in wrong]
     if depth > 2 or not all(isinstance(row, list) for row in value):
-        return [clean(value, 300)]
-    cells = [[_cell(cell) for cell in row] for row in value]
-    if index is not None and len(index) == 2 and index[0] < len(cells) and index[1] < len(cells[index[0]]):
-        i, j = index
-        cells[i][j] = f"[{cells[i][j]}]"
-    size = max((len(cell) for row in cells for cell in row), default=0)
+        return [[clean(value, 300)]]
+    marked = set(wrong)
+    return [
+        [
+            f"[{_cell(cell)}]" if (i, j) in marked else f"{_cell(cell)}{' ' * bool(marked)}"
+            for j, cell in enumerate(row)
+        ]
+        for i, row in enumerate(value)
+    ]
+
+
+def _aligned(cells: Sequence[Sequence[str]], common: int) -> list[str]:
+    """The rows as lines, in columns of one width."""
+    size = common or max((len(cell) for row in cells for cell in row), default=0)
+    if len(cells) == 1 and len(cells[0]) == 1:
+        return [cells[0][0].rstrip()]
     return [" ".join(f"{cell:>{size}}" for cell in row) for row in cells]
 
 

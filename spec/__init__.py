@@ -3,7 +3,7 @@
 from .formula import Formula, FormulaError, parse, parse_shape
 from .loader import SpecError, built_in_files, load_spec
 from .model import Argument, Claim, Convention, Domain, PropertySpec, Result, Role, Spec
-from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Outcome, Report, Verdict
+from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Likely, Outcome, Report, Verdict
 
 __all__ = [
     "OUTCOMES",
@@ -16,6 +16,7 @@ __all__ = [
     "Failure",
     "Formula",
     "FormulaError",
+    "Likely",
     "Outcome",
     "PropertySpec",
     "Report",

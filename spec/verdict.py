@@ -16,7 +16,27 @@ OUTCOMES: tuple[Outcome, ...] = (
     "unsupported",
     "suite_fault",
 )
-REPORT_FORMAT = 1
+REPORT_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Likely:
+    """A known mistake that an object behaves exactly like.
+
+    Attributes:
+        mutant: the id of the mutant that makes this mistake.
+        misconception, correction: the mistake, and what to do instead, in words.
+        cases: on how many cases object and mutant were compared and did the same; or, ``by`` weights, in how
+            many sizes the layer was recomputed.
+        telling: how many of these tell this mistake from other known ones.
+    """
+
+    mutant: str
+    misconception: str
+    correction: str
+    cases: int
+    telling: int
+    by: Literal["answers", "weights"] = "answers"
 
 
 @dataclass(frozen=True)
@@ -26,25 +46,31 @@ class Failure:
     Attributes:
         what: one sentence on what happened.
         expected, observed: the two sides, as nested lists of numbers or as text; None where it does not apply.
-        index: the first index at which they differ.
-        case: the smallest case found, dimension by dimension.
+        index: the first index at which they differ; wrong: all of them.
+        case: the smallest case found, dimension by dimension, with the seed of its arrays; ``triu replay``
+            runs it again.
+        told: the dimensions worth telling: those that are not as small or as ordinary as can be.
         inputs: the inputs of that case in readable numbers.
         meant: "correct if you meant …: declare it thus", or empty.
         hint: what to do.
         snippet: Python that reproduces it with the candidate and torch or NumPy alone.
         error: for ``errored``: type, message and line in the candidate.
+        likely: the known mistake that explains it, where exactly one does.
     """
 
     what: str
     expected: Any = None
     observed: Any = None
     index: tuple[int, ...] | None = None
+    wrong: tuple[tuple[int, ...], ...] = ()
     case: Mapping[str, Any] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     meant: str = ""
     hint: str = ""
     snippet: str = ""
     error: Mapping[str, Any] | None = None
+    likely: Likely | None = None
 
 
 @dataclass(frozen=True)

@@ -117,16 +117,16 @@ def test_the_same_seed_gives_the_same_verdicts_in_process_and_through_the_worker
     assert verdicts(check(path, seed=3)) == verdicts(check(path, seed=3, in_process=True))
 
 
-def test_fifty_seeds_give_the_numpy_example_the_same_verdicts():
+def test_twenty_seeds_give_the_numpy_example_the_same_verdicts():
     opened = open_check(NUMPY_EXAMPLE, in_process=True)
     judges = Judges(opened.spec)
-    assert len({_outcome(opened, judges, seed, 10) for seed in range(50)}) == 1
+    assert len({_outcome(opened, judges, seed, 10) for seed in range(20)}) == 1
 
 
-def test_fifty_seeds_never_accuse_the_baseline():
+def test_no_seed_of_eight_accuses_the_baseline():
     opened = open_check("baseline", in_process=True)
     judges = Judges(opened.spec)
-    outcomes = {_outcome(opened, judges, seed, 6) for seed in range(50)}
+    outcomes = {_outcome(opened, judges, seed, 6) for seed in range(8)}
     assert {verdict for outcome in outcomes for _, _, verdict in outcome} == {"passed", "unsupported"}
     # With six examples a rare situation may not come up, and a claim on it is then said to be unsupported.
     passed = [

@@ -1,12 +1,14 @@
 """Every claim of the spec is failed by some wrong implementation, on its own account.
 
 A claim that nothing can fail proves nothing when it passes, and one that is always blocked by another is
-a claim in name only.  Each row of the tables in tests/broken/*.toml names a claim, a small wrong
-implementation beside it that fails it, and a claim that the same implementation still passes: it is wrong, not garbage.
+a claim in name only.  Most claims are shown by a mutant (``tests/test_mutants.py``).  For the others each row of the
+tables in tests/broken/*.toml names a claim, a small wrong implementation beside it that fails it, and a claim that the
+same implementation still passes: it is wrong, not garbage.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +20,9 @@ import torch
 from triu.conformance.api import Check, open_check
 from triu.spec import load_spec
 
-BROKEN = Path(__file__).parent / "broken"
+ROOT = Path(__file__).parents[1]
+BROKEN = ROOT / "tests" / "broken"
 SPEC = load_spec()
-
-# Claims that no implementation was found to fail on its own, and why.
-EXCEPTIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,19 @@ def test_claim_fails(row: Row, checks: dict[tuple[str, int], Check]) -> None:
         ]
 
 
-def test_every_claim_has_a_row() -> None:
-    assert {row.claim for row in ROWS} | EXCEPTIONS.keys() == set(SPEC.claims)
-
-
-def test_exceptions_are_explained_and_needed() -> None:
-    assert all(len(reason) > 20 for reason in EXCEPTIONS.values())
-    assert not EXCEPTIONS.keys() & {row.claim for row in ROWS}
+def test_every_claim_is_shown_by_a_mutant_or_has_a_row() -> None:
+    table = json.loads((ROOT / "reference" / "mutants" / "kills.json").read_text("utf-8"))
+    shown = {claim for found in table.values() for claim in found["shown"]}
+    rows = {row.claim for row in ROWS}
+    assert shown | rows == set(SPEC.claims)
+    assert not shown & rows, "a mutant shows it, so that the row is not needed"
 
 
 def test_every_file_is_used() -> None:
-    assert {row.file for row in ROWS} == {path.stem for path in BROKEN.glob("*.py")}
+    styles = [
+        row["file"]
+        for path in (ROOT / "tests" / "elsewhere").glob("*.toml")
+        for row in tomllib.loads(path.read_text("utf-8"))["row"]
+    ]
+    used = {row.file for row in ROWS} | {Path(file).stem for file in styles if file.startswith("broken/")}
+    assert used == {path.stem for path in BROKEN.glob("*.py")}

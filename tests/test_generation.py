@@ -391,6 +391,13 @@ def test_a_sampler_owes_the_end_that_it_takes(judged):
     assert (found["eos"].verdict, found["batch"].verdict) == ("passed", "failed")
 
 
+def test_a_batch_of_prompts_may_be_called_prompts(judged):
+    found, shown = judged(CACHED.replace("idx", "prompts"))
+    assert shown["contract"] == "decoder_only"
+    assert {"passed"} == {found["bound"].verdict, found["greedy"].verdict}
+    assert {v.verdict for v in found.values()} <= {"passed", "unsupported"}
+
+
 def test_zeros_in_the_place_of_the_memory_are_told(judged):
     found, _ = judged(LESSON.replace(", enc_out)", ", torch.zeros_like(enc_out))"))
     assert "did not return" in found["memory"].failure.what

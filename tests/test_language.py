@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from triu.conformance.api import open_check
+from triu.conformance.api import check, open_check
 from triu.conformance.candidates import wire
 from triu.conformance.candidates.caching import compositions
 from triu.conformance.candidates.errors import CandidateError
@@ -298,6 +298,135 @@ def test_whatever_comes_back_is_told_and_nothing_breaks(tmp_path, answer):
     found = verdicts(tmp_path, source, "shape", "no-future", "cache-steps")
     assert found["shape"].verdict in ("failed", "errored")
     assert all(v.verdict != "suite_fault" for v in found.values())
+
+
+BESIDE = """
+import math
+
+import torch
+from torch import nn
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.n_heads, self.kept = n_heads, None
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def reset_cache(self):
+        self.kept = None
+
+    def forward(self, x, use_cache=False):
+        q, k, v = (p(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for p in (self.query, self.key, self.value))
+        if use_cache:
+            if self.kept is not None:
+                k, v = torch.cat([self.kept[0], k], 2), torch.cat([self.kept[1], v], 2)
+            self.kept = k, v
+        T, S = x.size(1), k.size(2)
+        hidden = torch.ones(T, S).triu(S - T + 1).bool()
+        weights = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(hidden, -math.inf).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_two_roles_of_one_class_have_objects_of_their_own(tmp_path):
+    (tmp_path / "both.py").write_text(BESIDE, "utf-8")
+    with_check = open_check(tmp_path / "both.py", spec=SPEC, in_process=True)
+    try:
+        subjects = with_check.candidate.subjects
+        sizes = {"h": 2, "d": 4, "max_len": 9, "T": 4, "S": 4, "B": 2, "seed": 0}
+        assert len({s.built(sizes, True).key for s in subjects}) == len(subjects) == 2
+        roles = {s.role.id for s in subjects}
+        found = [v for c in SPEC.claims.values() if c.role in roles for v in with_check.verdicts(c)]
+        assert {v.verdict for v in found} == {"passed", "unsupported"}, [v.failure for v in found]
+        assert "cached-attention.forgets" in {v.claim for v in found if v.verdict == "passed"}
+    finally:
+        with_check.close()
+
+
+def test_a_live_object_that_keeps_its_cache_is_begun_anew_by_its_reset():
+    names: dict = {}
+    exec(BESIDE, names)
+    roles = {"cached_attention": "CausalSelfAttention"}
+    own, bare = names["CausalSelfAttention"], type("CausalSelfAttention", (names["CausalSelfAttention"],), {})
+    report = check(own(8, 2), spec=SPEC, roles=roles, claims="cached-attention.*")
+    assert report.conforms
+    assert report.counts["passed"] == 6
+    bare.reset_cache = None  # nothing makes it forget, so that it cannot be judged again and again
+    report = check(bare(8, 2), spec=SPEC, roles=roles, claims="cached-attention.*")
+    assert {v.verdict for v in report.verdicts} == {"unsupported"}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("cache-steps", "cache-forgets"),
+        ("cache-forgets", "cache-steps"),
+        ("cache-capacity", "generate", "cache-steps", "cache-forgets"),
+    ],
+)
+def test_a_counter_beside_a_returned_cache_is_told_alike_whatever_ran_before(tmp_path, order):
+    style = """
+    def forward(self, ids, cache=None, use_cache=False):
+        self.count = 0 if ids.size(1) > 1 and not cache else self.count
+        logits, new = self.body(ids, cache, cache[0][0].size(2) if cache else self.count % self.size)
+        self.count += ids.size(1) if use_cache else 0
+        return (logits, new) if use_cache else logits
+
+    def generate(self, ids, max_new_tokens):
+        for _ in range(max_new_tokens):
+            ids = torch.cat([ids, self(ids, use_cache=True)[0][:, -1:].argmax(-1)], 1)
+        return ids
+"""
+    found = verdicts(tmp_path, MODEL + style, *order)
+    assert found["cache-steps"].verdict == "passed"
+    assert found["cache-forgets"].verdict == "failed"
+
+
+CUT = """    def forward(self, ids, cache=None, use_cache=False):
+        logits, new = self.body(ids, cache, cache[0][0].size(2) if cache else 0)
+        return (logits, new) if use_cache else logits
+
+    def generate(self, ids, max_new_tokens, use_cache=True):
+        for _ in range(max_new_tokens):
+            shown = {shown}
+            ids = torch.cat([ids, self(shown)[:, -1:].argmax(-1)], 1)
+        return ids
+"""
+
+
+@pytest.mark.parametrize(
+    ("shown", "verdict"),
+    [
+        ("ids[:, : self.size] if use_cache else ids[:, -self.size :]", "failed"),
+        ("ids if use_cache else ids[:, -self.size :]", "passed"),  # refused where the cache is full
+        ("ids[:, -self.size :]", "passed"),
+    ],
+)
+def test_both_paths_of_generate_are_judged_beyond_the_capacity(tmp_path, shown, verdict):
+    source = MODEL + CUT.format(shown=shown)
+    assert verdicts(tmp_path, source, "generate-beyond")["generate-beyond"].verdict == verdict
+
+
+def test_a_cache_that_generate_takes_is_no_switch(tmp_path):
+    source = MODEL + CUT.format(shown="ids[:, -self.size :]").replace("use_cache=True):", "cache=None):")
+    source = source.replace("            shown =", "            assert cache is None\n            shown =")
+    assert {v.verdict for v in verdicts(tmp_path, source, "generate", "generate-beyond").values()} == {
+        "passed"
+    }
+
+
+def test_a_padding_mask_that_must_be_boolean_is_tried(tmp_path):
+    masked = MODEL.replace("past, start):", "past, start, real=None):").replace(
+        "            weights =",
+        "            hidden = hidden if real is None else hidden | ~real[:, None, None]\n            weights =",
+    )
+    source = masked.replace("-math.inf", "-1e9") + (
+        "    def forward(self, ids, attention_mask=None):\n"
+        "        assert attention_mask is None or attention_mask.dtype == torch.bool\n"
+        "        return self.body(ids, None, 0, attention_mask)[0]\n"
+    )
+    assert verdicts(tmp_path, source, "padding")["padding"].verdict == "passed"
 
 
 def test_every_way_of_cutting_is_found_once():

@@ -125,6 +125,60 @@ def test_code_for_one_row_is_not_held_to_batches_unless_it_says_so(judge: Judge)
     assert broken(judge(code.format(words="logits (B, V) -> (B, V)")))
 
 
+SAYS = ["(B, V)", "(…, V)", "(..., V) floats", "(*, V)", "[batch, vocab_size]", "(V,) or (B, V)"]
+
+
+@pytest.mark.parametrize("words", [*SAYS, "one score a token, on the last axis"])
+def test_the_axis_is_judged_where_its_author_speaks_of_a_batch(judge: Judge, words: str):
+    code = 'import torch\ndef next_token_distribution(logits):\n    """logits {}"""\n    return logits.softmax({})\n'
+    assert set(broken(judge(code.format(words, "dim=0")))) == {"next-token-distribution.sums"}
+    assert not broken(judge(code.format(words, "dim=-1")))
+
+
+@pytest.mark.parametrize("words", SAYS)
+def test_a_batch_is_owed_its_tokens_and_its_axis_where_its_author_speaks_of_one(judge: Judge, words: str):
+    code = 'import torch\ndef greedy_token(logits):\n    """logits {}"""\n    return logits.{}\n'
+    assert "greedy-token.largest" in broken(judge(code.format(words, "argmax(dim=0)")))
+    assert "greedy-token.largest" in broken(judge(code.format(words, "max(-1, True)[1].squeeze()")))
+    assert not broken(judge(code.format(words, "max(-1, True)[1].squeeze(-1)")))
+
+
+@pytest.mark.parametrize(
+    "words", ["", "(V,)", "(V,), a row of the model's (B, V)", "(B, T, V) at its last position"]
+)
+def test_a_function_of_one_row_is_left_alone_where_no_batch_is_promised(judge: Judge, words: str):
+    for body in ("argmax(dim=0)", "max(-1, True)[1].squeeze()"):
+        code = (
+            f'import torch\ndef greedy_token(logits):\n    """logits {words}"""\n    return logits.{body}\n'
+        )
+        assert not broken(judge(code))
+
+
+KEPT = """
+import torch
+
+def sample_token(logits, top_k=None, top_p=None):
+    ordered, order = logits.sort(dim=-1, descending=True)
+    probabilities = ordered.softmax(-1)
+    if top_k is not None:
+        probabilities = (torch.arange(logits.size(-1)) < top_k) * {k}
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    if top_p is not None:
+        probabilities = (probabilities.cumsum(-1) - probabilities < top_p) * {p}
+    return order.gather(-1, torch.multinomial(probabilities.double(), 1)).squeeze(-1)
+"""
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_what_is_kept_is_not_drawn_as_equally_likely(judge: Judge, seed: int):
+    found = {}
+    own, alike = "probabilities", "probabilities.sign()"
+    for k, p in ((own, own), (alike, own), (own, alike)):
+        code = KEPT.format(k=k, p=p)
+        found[k, p] = set(broken(judge(code, seed=seed, claims="sample-token.top-*")))
+    assert list(found.values()) == [set(), {"sample-token.top-k"}, {"sample-token.top-p"}]
+
+
 def test_a_default_that_cuts_is_switched_off_where_nothing_is_to_be_cut(judge: Judge):
     report = judge(
         """

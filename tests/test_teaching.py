@@ -430,6 +430,18 @@ def test_any_answer_comes_to_a_verdict(judge, answer):
     assert not [v for v in verdicts.values() if v.verdict == "suite_fault"]
 
 
+def test_every_row_of_tokens_to_which_an_end_is_appended_ends_there(judge):
+    code = """
+    def prepare_targets(tokens, bos, eos):
+        edge = torch.ones_like(tokens[..., :1])
+        return torch.cat([edge * bos, tokens], -1), torch.cat([tokens, edge * {last}], -1)
+    """
+    found, _ = judge(code.format(last="eos"))
+    assert not broken(found)
+    assert found["shift-right.labels"].verdict == "passed"
+    assert "shift-right.labels" in broken(judge(code.format(last="bos"))[0])
+
+
 # draws
 
 

@@ -32,7 +32,7 @@ TOLD = {
     "no_residual_self": "residual around the self-attention",
     "no_residual_cross": "residual around the cross-attention",
     "no_residual_feed_forward": "residual around the feed-forward",
-    "scaled_by_width": "in the self-attention, .*model's width",
+    "scaled_by_width": "in the self-attention: .*model's width",
     "gelu": "feed-forward uses GELU",
     "shared_attention": "of the self-attention and as .* of the cross-attention",
     "early_query": "cross-attention's query",

@@ -121,7 +121,8 @@ def test_a_failure_tells_the_course_s_own_words_and_the_smallest_case(spec, cand
     report = check(candidate(SUBMISSION), spec=spec, claims="week-3.project-lengths")
     failure = next(v.failure for v in report.verdicts if v.failure)
     assert failure.hint == spec.claims["week-3.project-lengths"].hint
-    assert failure.case == {"T": 200}
+    assert failure.case["T"] == 200
+    assert failure.told == ("T",)
     assert failure.what == "the shape is [128, 128], expected [200, 200]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,24 @@ from . import wire
 from .answers import at, leaves
 from .attention_calls import FORMS, LAYOUTS, AttentionCalls
 from .errors import CallFailed
-from .subject import kind_of
+from .subject import Results, kind_of
 
 KINDS = ("boolean", "additive", "0 and 1")
 
 
 class AttentionSubject(AttentionCalls):
     """Finds by trial which layouts, masks and dtypes the candidate takes, and what it returns."""
+
+    told_by_answers = True
+
+    def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
+        """Without the rows that see nothing, for which everyone has a rule of their own."""
+        mask, found = inputs.get("mask"), dict(super().gist(inputs, results))
+        if mask is not None and not mask.any(axis=-1).all():
+            for name, values in found.items():
+                if values.shape[:2] == mask.shape[:2]:
+                    found[name] = np.where(mask.any(axis=-1)[..., None], values, 0.0)
+        return found
 
     def probe(self) -> None:
         problems: list[str] = []

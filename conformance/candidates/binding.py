@@ -311,7 +311,7 @@ def _convention(
         if value is not None:
             return value, "declared"
     said = _said(convention, role, entry, arguments)
-    if said:
+    if said and not (_additive_by_name(convention, entry) and "True" not in str(entry.get("doc", ""))):
         return said, "by its author's words"
     names = [
         entry["name"].rsplit(".", 1)[-1],
@@ -322,6 +322,12 @@ def _convention(
         if any(f"={name}" in known or rank_among(loosely, name) for name in names):
             return value, "by name"
     return convention.default, "by name" if convention.kind == "named" else "default"
+
+
+def _additive_by_name(convention: Convention, entry: Mapping[str, Any]) -> bool:
+    """Whether a mask is called additive, or a bias: then 0 and -inf are what its words are of, not True."""
+    names = convention.by_name.get("additive", ())
+    return bool(names) and bool(rank_among(names, entry["name"].rsplit(".", 1)[-1]))
 
 
 def masks_of(convention: Convention, role: Role, arguments: Mapping[str, Parameter]) -> list[str] | None:

@@ -13,6 +13,7 @@ from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
 from .binding import Binding
 from .errors import CallFailed
+from .heads import OF_KEYS
 from .layers import LayerSubject
 from .session import Session
 
@@ -28,6 +29,7 @@ class BlockSubject(LayerSubject):
         super().__init__(session, binding)
         self.sequences = ("x", "memory") if "memory" in binding.arguments else ("x",)
         self.triangle = self.role.id != "encoder_block"
+        self.padding_alone = False
         # A Block without a mask argument may be an encoder's as well; then no claim holds it to be causal.
         general = not re.search(r"decoder|gpt|causal", binding.name, re.IGNORECASE)
         alone = self.role.id == "decoder_only_block"
@@ -97,6 +99,8 @@ class BlockSubject(LayerSubject):
         hidden[0, :, -1] = False
         hidden[1, :, -2:] = False
         self.try_masks("tgt_key_padding_mask", square, [hidden], self._tail)
+        if self.role.id == "decoder_only_block":  # by a general name it may be a mask of padding alone
+            self._try_padding_alone("causal_mask", square, hidden)
         if not self.triangle:
             self.try_masks("causal_mask", square, [hidden], self._tail)
         if "memory" in self.sequences:
@@ -113,6 +117,15 @@ class BlockSubject(LayerSubject):
 
             for name in ("memory_mask", "memory_key_padding_mask"):
                 self.try_masks(name, square, [rows, alike], tail)
+
+    def _try_padding_alone(self, name: str, square: bool, hidden: np.ndarray) -> None:
+        """A mask that is the same for all queries says nothing of the future; the block hides that by itself."""
+        if name in self.given or "tgt_key_padding_mask" in self.binding.arguments:
+            return
+        self.try_masks(name, square, [hidden], self._tail)
+        if name in self.given and not set(self.given[name].forms) <= OF_KEYS:
+            self.given.pop(name)
+        self.padding_alone = name in self.given
 
     def _tail(self, inputs: Inputs, allowed: np.ndarray) -> tuple[Inputs, Any]:
         x = inputs["x"].copy()
@@ -134,10 +147,10 @@ class BlockSubject(LayerSubject):
             if "tgt_key_padding_mask" in self.given:
                 masks["tgt_key_padding_mask"] = self.given["tgt_key_padding_mask"].encode(rows, h)
             elif "causal_mask" in self.given:
-                allowed = allowed & rows
+                allowed = rows if self.padding_alone else allowed & rows
             else:
                 raise OutOfDomain("it takes no mask for padding in the target")
-        if "causal_mask" in self.given and (self.triangle or hide is not None):
+        if "causal_mask" in self.given and (hide is not None or (self.triangle and not self.padding_alone)):
             masks["causal_mask"] = self.given["causal_mask"].encode(allowed, h)
         hidden = inputs.get("hide_memory")
         if hidden is not None:

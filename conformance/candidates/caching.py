@@ -104,7 +104,8 @@ class CachingSubject(Subject):
         self.unbatched = False
         self.whole_feed: Feed | None = None  # for one that is never called without a cache
         self.chains: list[list[tuple[Call, ...]]] = []  # the calls behind what `sequences` last gave
-        self.fresh = [0]  # counts objects that are built anew because nothing resets them; shared with copies
+        self.fresh = [0]  # counts objects that are built anew; shared with copies
+        self.drawn: dict[str, dict[str, Any]] = {}  # the weights that were drawn, by the object's arguments
 
     # weights
 
@@ -112,15 +113,29 @@ class CachingSubject(Subject):
         """The object for a case, with weights large enough that small effects are seen."""
         built = self.built(case, self.double)
         if variant:
-            built = replace(built, variant=variant)
+            built = replace(built, variant=f"{built.variant} {variant}")
         if not self.session.holds(built):
             self.session.build(built)
             if self.binding.entry["kind"] == "class":
-                self.draw_weights(built, case)
+                self.draw_weights(built)
         return built
 
-    def draw_weights(self, built: Built, case: Mapping[str, Any]) -> None:
+    def another(self, case: Mapping[str, Any]) -> Built:
+        """An object for a case that was never called: what others did leaves no trace in it."""
+        if self.binding.entry["kind"] != "class":
+            return self.weighted(case)
+        self.fresh[0] += 1
+        return self.weighted(case, f"sequence {self.fresh[0]}")
+
+    def draw_weights(self, built: Built) -> None:
         """Overwrite the trainable parameters: std 1/√fan_in, gains near 1; the same for equal names and shapes."""
+        alike = replace(built, variant="").key
+        if alike not in self.drawn:
+            self.drawn[alike] = self._drawn(built)
+        if self.drawn[alike]:
+            self.session.load(built, self.drawn[alike])
+
+    def _drawn(self, built: Built) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for item in self.session.parameters(built):
             old = item["value"].values
@@ -136,8 +151,7 @@ class CachingSubject(Subject):
             values[item["name"]] = wire.Array(
                 new.astype(old.dtype), item["value"].dtype, item["value"].container
             )
-        if values:
-            self.session.load(built, values)
+        return values
 
     # calling
 
@@ -158,7 +172,7 @@ class CachingSubject(Subject):
     ) -> list[Call]:
         """The pass over everything at once, without a cache."""
         if self.whole_feed is not None:
-            return self.chain(self.whole_feed, case, [content])[0]
+            return self.chain(self.whole_feed, case, [content], self.weighted(case))[0]
         given = {**self.given(content, 0, case), **(extra or {})}
         if "use_cache" in self.binding.arguments:
             given["use_cache"] = False
@@ -170,16 +184,15 @@ class CachingSubject(Subject):
         return [call]
 
     def chain(
-        self, feed: Feed, case: Case, pieces: Sequence[np.ndarray], anew: bool = False
+        self, feed: Feed, case: Case, pieces: Sequence[np.ndarray], on: Built | None = None
     ) -> tuple[list[Call], list[int]]:
         """The calls that feed pieces one after another, and which of them are the pieces' own.
 
-        ``anew`` gives them an object of their own, which knows of no sequence before.
+        They are calls of the object ``on`` where it can begin anew; otherwise of another one, which knows of no
+        sequence before.
         """
-        built = self.weighted(case)
-        if feed.kind == "kept" and (anew or not (feed.reset or feed.start)):
-            self.fresh[0] += 1
-            built = self.weighted(case, f"sequence {self.fresh[0]}")
+        endless = feed.kind == "kept" and not (feed.reset or feed.start)
+        built = self.another(case) if on is None or endless else on
         calls: list[Call] = []
         if feed.reset:
             calls.append(self._sized(built, feed.reset, case))
@@ -224,7 +237,12 @@ class CachingSubject(Subject):
         if ":" in feed.first:
             self.fresh[0] += 1
             args, kwargs = self._sizes(self._class_parameters(feed.first), case)
-            built = Built(feed.first.removeprefix("*"), args, kwargs, variant=f"cache {self.fresh[0]}")
+            built = Built(
+                feed.first.removeprefix("*"),
+                args,
+                kwargs,
+                variant=f"{self.owner} of {self.binding.path}, cache {self.fresh[0]}",
+            )
             layers = case.get("L", 1)
             many = [replace(built, variant=f"{built.variant} {n}") for n in range(layers)]
             return many if feed.first.startswith("*") else built
@@ -263,8 +281,7 @@ class CachingSubject(Subject):
 
     def anew(self, content: np.ndarray, case: Case) -> np.ndarray:
         """The output of the full pass from an object of its own, which was never called before."""
-        self.fresh[0] += 1
-        built = self.weighted(case, f"sequence {self.fresh[0]}")
+        built = self.another(case)
         calls = [replace(call, built=built) for call in self.whole_calls(content, case)]
         return self.output_of(self.send(calls)[-1], self.pick, content.shape)
 
@@ -272,31 +289,45 @@ class CachingSubject(Subject):
         return Inputs(case, {self.content: content})
 
     def pieces(
-        self, content: np.ndarray, case: Case, *sizes: tuple[int, ...], anew: bool = False
+        self,
+        content: np.ndarray,
+        case: Case,
+        *sizes: tuple[int, ...],
+        anew: bool = False,
+        on: Built | None = None,
     ) -> list[list[np.ndarray]]:
         """Outputs of the pieces, for each way of cutting the content; all in one frame, each from the beginning.
+
+        They are fed to one object, which was never called before unless it is given as ``on``; with ``anew``
+        each way has an object of its own.
 
         Raises:
             CallFailed: a call failed.
             OutOfDomain: the candidate refuses a later piece of several tokens.
         """
-        return self.sequences(case, *((content, cut) for cut in sizes), anew=anew)
+        return self.sequences(case, *((content, cut) for cut in sizes), anew=anew, on=on)
 
     def sequences(
-        self, case: Case, *fed: tuple[np.ndarray, tuple[int, ...]], anew: bool = False
+        self,
+        case: Case,
+        *fed: tuple[np.ndarray, tuple[int, ...]],
+        anew: bool = False,
+        on: Built | None = None,
     ) -> list[list[np.ndarray]]:
         """The same for several contents, one after the other in one frame."""
         feed = self.feed
         if feed is None:
             raise OutOfDomain("it has no cache")
         if self.unbatched and any(len(content) > 1 for content, _ in fed):
-            return self._rows_apart(case, fed, anew)
+            return self._rows_apart(case, fed, anew, on)
+        if on is None and not anew:
+            on = self.another(case)
         calls: list[Call] = []
         plan: list[tuple[list[int], list[np.ndarray]]] = []
         for content, cut in fed:
             edges = np.arange(content.shape[1] + 1) if feed.single else np.cumsum((0, *cut))
             parts = [content[:, a:b] for a, b in pairwise(edges)]
-            own, places = self.chain(feed, case.replaced(B=len(content)), parts, anew)
+            own, places = self.chain(feed, case.replaced(B=len(content)), parts, on)
             plan.append(([len(calls) + place for place in places], parts))
             calls += own
         answers = self.session.calls(calls)
@@ -326,12 +357,12 @@ class CachingSubject(Subject):
         return results
 
     def _rows_apart(
-        self, case: Case, fed: Sequence[tuple[np.ndarray, tuple[int, ...]]], anew: bool
+        self, case: Case, fed: Sequence[tuple[np.ndarray, tuple[int, ...]]], anew: bool, on: Built | None
     ) -> list[list[np.ndarray]]:
         """For a candidate of single sequences: each row of what would be a batch by itself."""
         count = len(fed[0][0])
         rows = [
-            self.sequences(case, *((content[b : b + 1], cut) for content, cut in fed), anew=anew)
+            self.sequences(case, *((content[b : b + 1], cut) for content, cut in fed), anew=anew, on=on)
             for b in range(count)
         ]
         return [
@@ -403,7 +434,7 @@ class CachingSubject(Subject):
     def _tried(self, feed: Feed, content: np.ndarray, case: Case) -> Feed | None:
         """The feed with what its first piece shows: where the output is, where the cache; None if it does not fit."""
         first = content[:, : 1 if feed.single else 2]
-        calls, places = self.chain(feed, case, [first], anew=True)
+        calls, places = self.chain(feed, case, [first])
         raw = self.send(calls)[places[0]]
         spots = [path for path, _ in leaves(raw)]
         fits = [p for p in spots if self._fits(replace(feed, pick=p), raw, first.shape, self.width(case))]
@@ -424,7 +455,10 @@ class CachingSubject(Subject):
 
     def _feeds(self) -> Iterator[Feed]:
         """Ways of feeding that the candidate's parameters and methods suggest."""
-        methods = self.binding.entry["methods"] if self.binding.entry["kind"] == "class" else {}
+        methods = self.binding.entry["methods"]
+        renewable = (
+            self.binding.entry["kind"] == "class"
+        )  # another object begins anew where nothing else does
         resets = [m for m in methods if plain(m) in RESETS and self._callable(methods[m])]
         makers = [m for m in methods if plain(m) in MAKERS and self._callable(methods[m])]
         ways: list[tuple[str, Mapping[str, Parameter]]] = [(self.binding.method, self.binding.arguments)]
@@ -456,7 +490,7 @@ class CachingSubject(Subject):
                     kept = Feed("kept", method, arguments, start=start)
                     for reset in resets:
                         yield replace(kept, reset=reset)
-                    if tell:
+                    if start or (tell and renewable):
                         yield kept
         for method, arguments in ways[1:]:  # single tokens, without an axis of time
             for reset in resets:

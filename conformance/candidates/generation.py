@@ -37,6 +37,8 @@ class GenerationSubject(Subject):
     Results: ``rows`` (token lists, as returned), ``table`` (the log), ``plan``, ``case``, ``call``, ``inputs``.
     """
 
+    told_by_answers = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.manner = Manner(self.framework)
@@ -344,6 +346,18 @@ class GenerationSubject(Subject):
             return wanted
         most = bound if len(plan.starts) > 1 else longest
         return wanted if self.convention("after_end") == "anything" and len(row) <= most else row
+
+    def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
+        """What the model was asked, and the tokens behind the start."""
+        plan: Plan = results["plan"]
+        names = {plan.bos: -1, plan.eos: -2, plan.pad: -3}  # ids that a loop may have built in
+
+        def named(ids: Sequence[int]) -> list[int]:
+            return [names.get(int(n), int(n)) for n in ids]
+
+        asked = [[named(row) for row in ask.target.tolist()] for ask in results["table"].asked]
+        start = 0 if self.convention("returns") == "new" else plan.starts.shape[1]
+        return {"asked": asked, "tokens": [named(row)[start:] for row in results["rows"]]}
 
     # for a report
 

@@ -66,11 +66,16 @@ FORMS: dict[str, Form] = {
 
 @dataclass
 class GivenMask:
-    """One mask parameter: ``kind``, and the shapes it takes (in the order in which they are preferred)."""
+    """One mask parameter: ``kind``, and the shapes it takes (in the order in which they are preferred).
+
+    ``square``: it was taken for T = S alone.  ``taken``: further shapes that are taken without hiding anything.
+    """
 
     polarity: str = "allow"
     kind: str = "boolean"
     forms: list[str] = field(default_factory=lambda: ["(T, S)"])
+    square: bool = False
+    taken: list[str] = field(default_factory=list)
 
     def encode(self, allowed: np.ndarray, heads: int = 1, dtype: str = "float64") -> np.ndarray:
         """The mask in the first shape that can say it.  Raises OutOfDomain where none can."""
@@ -125,6 +130,7 @@ def find_forms(
         mask.kind = "boolean"
         return False
     mask.kind, mask.forms = next(iter(found.items()))
+    mask.taken = [form for form in taken[mask.kind] if form not in mask.forms]
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from .binding import Binding
 from .errors import CallFailed
 from .layers import LayerSubject
 from .session import Call, Session
+
+OF_KEYS = {"(B, S)", "(B, 1, S)", "(B, 1, 1, S)", "(S,)"}  # shapes of a mask that is the same for all queries
 
 
 class MultiheadSubject(LayerSubject):
@@ -92,10 +95,40 @@ class MultiheadSubject(LayerSubject):
         for path, item in leaves(answers[0]):
             if path == self.pick:
                 continue
-            for shape, averaged in (((*lead, h, T, S), False), ((*lead, T, S), True)):
+            # With keys as rows they are weights as well: wrong ones.
+            per_head, mean = [(*lead, h, T, S), (*lead, h, S, T)], [(*lead, T, S), (*lead, S, T)]
+            for shape, averaged in [(s, False) for s in per_head] + [(s, True) for s in mean]:
                 if item.values.shape == shape and self.weights_pick is None:
                     self.weights_pick, self.averaged = path, averaged
+        if self.form == "self" and self.mask_argument in self.given and self._hides_the_future():
+            self.causal = True
+            self.probed("causal", "yes")
         self._describe()
+
+    def _hides_the_future(self) -> bool:
+        """Whether a layer over one sequence is causal by itself, beside a mask of padding.
+
+        A mask that could hide the future is the one that has to, unless the author says that the layer does.
+        """
+        words = f"{self.binding.name} {self.binding.entry.get('doc', '')}"
+        given = self.given[self.mask_argument]
+        if not (
+            {*given.forms, *given.taken} <= OF_KEYS
+            or re.search("causal|autoregressive", words, re.IGNORECASE)
+        ):
+            return False
+        inputs = self.probe_inputs(True)
+        moved = []
+        try:
+            before = self.run(inputs)["output"]
+            for place in (0, -1):
+                query = inputs["query"].copy()
+                query[:, place] += 1.5
+                changed = self.default(inputs.replaced(query=query))
+                moved.append(np.abs(self.run(changed)["output"] - before).max(axis=(0, 2)))
+        except (CallFailed, OutOfDomain):
+            return False
+        return bool((moved[0] > 1e-7).all() and (moved[1][:-1] < 1e-6).all())
 
     def _probe_masks(self, square: bool) -> None:
         if not self.mask_argument or self.has("pytorch masks"):
@@ -148,7 +181,10 @@ class MultiheadSubject(LayerSubject):
             elif "memory_lengths" in self.binding.arguments:
                 masks["memory_lengths"] = self.lengths(allowed)
             elif self.mask_argument in self.given:
-                values = self.given[self.mask_argument].encode(allowed, inputs.case["h"])
+                given, (T, S) = self.given[self.mask_argument], allowed.shape[1:]
+                if given.square and T != S and self.role.id == "multihead_attention":
+                    raise OutOfDomain("it takes a mask where T = S")
+                values = given.encode(allowed, inputs.case["h"])
                 masks[self.mask_argument] = self.array(values[0] if self._per_row(values) else values)
             else:
                 raise OutOfDomain("it takes no mask")

@@ -35,8 +35,8 @@ def _argument(name: str, names: str) -> Argument:
 GENERATE_ARGUMENTS = (  # of a method that generates
     _argument(
         "ids",
-        "idx ids input_ids prompt tokens x context prompt_ids start_ids inp start_tokens prompt_tokens src start seq "
-        "input_tokens token_ids inputs sequence index initial_tokens",
+        "idx ids input_ids prompt prompts tokens x context prompt_ids start_ids inp start_tokens prompt_tokens src "
+        "start seq input_tokens token_ids inputs sequence index initial_tokens",
     ),
     _argument(
         "n",
@@ -368,7 +368,7 @@ class LanguageSubject(CachingSubject):
         for kind in dict.fromkeys((self.padding_kind, "bool", "int64", "float32")):
             self.padding_kind = kind
             try:
-                self.call(Inputs(case, {"ids": ids, "real": real}))
+                self.call(Inputs(case, {"ids": ids, "real": real}), fresh=True)  # each kind anew
             except CallFailed:
                 continue
             return True
@@ -384,6 +384,8 @@ class LanguageSubject(CachingSubject):
             found = match(methods[name] or (), GENERATE_ARGUMENTS, {})
             if isinstance(found, str) or not {"ids", "n"} <= found.keys():
                 continue
+            if "use_cache" in found and not self._is_flag(methods[name] or (), found["use_cache"].name):
+                found = {argument: place for argument, place in found.items() if argument != "use_cache"}
             sampling = {"do_sample", "greedy", "temperature", "top_k"} & found.keys()
             self.generator = Generator(name, found, "greedy")
             told = bool(sampling & {"do_sample", "greedy", "top_k"}) or "greedy" in plain(name)
@@ -393,6 +395,12 @@ class LanguageSubject(CachingSubject):
             self.generator = replace(self.generator, total=self._counts_all(case))
             self.probed("generation", f"{name}, {self.generator.greedy}")
             return
+
+    @staticmethod
+    def _is_flag(parameters: Sequence[Mapping[str, Any]], name: str) -> bool:
+        """Whether a parameter turns something on and off; ``cache=None`` takes a cache itself."""
+        place = next(p for p in parameters if p["name"] == name)
+        return not place["has_default"] or isinstance(place["default"], bool)
 
     def _varies(self, case: Case) -> bool:
         """Whether the same prompt is continued differently: 4 times 7 tokens, by weights as they were drawn."""

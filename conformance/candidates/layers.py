@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
-from . import wire
+from . import said, wire
 from .answers import at, leaves
 from .binding import Binding
 from .errors import CallFailed, CandidateError
@@ -82,7 +82,8 @@ class LayerSubject(Subject):
 
     def probe(self) -> None:
         problems: list[str] = []
-        for d in (5, 8, 32):  # 10, 16 and 64 wide, for layers that fix their number of heads
+        # 10, 16 and 64 wide: for heads of which each must be of even width, and for those whose number is fixed
+        for d in (5, 8) if "n_heads" in self.binding.constructor else (5, 8, 32):
             self.sizes = {**SIZES, "d": d}
             for square in self._squares():
                 for unbatched, narrow in product((False, True), (False, True)):
@@ -90,15 +91,52 @@ class LayerSubject(Subject):
                         continue
                     self.unbatched, self.narrow = unbatched, narrow
                     if any(self._takes(self.probe_inputs(square), problems) for _ in self._open_masks()):
+                        if (
+                            d != SIZES["d"]
+                            and "n_heads" in self.binding.constructor
+                            and not self._even_heads()
+                        ):
+                            continue
                         self._look_for_norm()
                         self._probe_norm(square)
                         self._probe_masks(square)
+                        if not square and len(self.sequences) > 1:
+                            self._probe_squarely()
                         self._describe()
                         return
-            if "n_heads" in self.binding.constructor or self.binding.entry["kind"] != "class":
+            if self.binding.entry["kind"] != "class":
                 break
         self.unbatched = self.narrow = False
         self.problem = f"no call succeeded; the first attempt: {next(filter(None, problems), 'no result')}"
+
+    def _even_heads(self) -> bool:
+        """A layer that turns pairs of features by their position (rotary) has heads of even width alone."""
+        if not self.tells_order():
+            return False
+        self.limits["d"] = tuple(range(2, 130, 2))
+        return True
+
+    def tells_order(self) -> bool:
+        """Whether what comes last depends on the order of what comes before it: positions of its own."""
+        inputs, name = self.probe_inputs(True), self.sequences[0]
+        turned = inputs[name].copy()
+        turned[:, :-1] = inputs[name][:, -2::-1]
+        try:
+            before = self.run(inputs)["output"]
+            after = self.run(self.default(inputs.replaced(**{name: turned})))["output"]
+        except (CallFailed, OutOfDomain):
+            return False
+        same = before.shape == after.shape == inputs[name].shape
+        return same and bool(np.abs(after - before)[:, -1].max() > 1e-6)
+
+    def _probe_squarely(self) -> None:
+        """A mask over memory or keys that is taken for T = S alone is taken all the same: its claims shall see it."""
+        known = dict(self.given)
+        self._probe_masks(True)
+        found = {n: mask for n, mask in self.given.items() if "x" not in self.sequences or "memory" in n}
+        for name in found.keys() - known:
+            found[name].square = True
+        self.given = {**found, **known}
 
     def _look_for_norm(self) -> None:
         """A lone attention or feed-forward that has a norm inside is a sublayer, with a residual around it."""
@@ -171,17 +209,21 @@ class LayerSubject(Subject):
             self.probed(f"{name}_kind", mask.kind)
             self.probed(f"{name}_shape", ", ".join(mask.forms))
 
-    def says_boolean(self) -> bool:
-        """Whether the author's own words call the mask boolean, and not additive."""
-        words = str(self.binding.entry.get("doc", "")).lower()
-        return "bool" in words and not any(word in words for word in ("add", "-inf", "float"))
+    def says_boolean(self, name: str) -> bool:
+        """Whether the author calls a mask boolean, and not additive."""
+        entry, places = self.binding.entry, self.binding.arguments
+        own = places[name].name
+        others = [places[a.name].name for a in self.role.arguments if a.kind == "mask" and a.name in places]
+        annotation = next((p["annotation"] for p in self.binding.parameters if p["name"] == own), "")
+        others = [other for other in others if other != own]
+        return said.is_boolean(str(entry.get("doc", "")), own, others, annotation)
 
     def try_masks(self, name: str, square: bool, patterns: Sequence[np.ndarray], sees: Any) -> None:
         """Find the kinds and shapes that the mask argument ``name`` takes.
 
         ``sees(allowed)`` gives (changed inputs, rows) where a change of the inputs must not show.
         """
-        if name not in self.binding.arguments:
+        if name not in self.binding.arguments or name in self.given:
             return
         inputs = self.probe_inputs(square)
         mask = self.given.setdefault(name, GivenMask(self.polarity_of(name)))
@@ -216,7 +258,7 @@ class LayerSubject(Subject):
             hidden = bool(np.abs(after - output)[rows].max() < 1e-6)
             return hidden and (plain is None or bool(np.abs(plain - output).max() > 1e-9))
 
-        kinds = tuple(k for k in KINDS if k != "additive") if self.says_boolean() else KINDS
+        kinds = tuple(k for k in KINDS if k != "additive") if self.says_boolean(name) else KINDS
         heads = inputs.case["h"]
         if not find_forms(mask, patterns, call, right, heads, kinds):
             self.given.pop(name)
@@ -368,6 +410,8 @@ def _row(inputs: Inputs, b: int) -> Inputs:
 
 class NormSubject(LayerSubject):
     """LayerNorm, as a layer or as a function of the gain and the bias."""
+
+    told_by_answers = True
 
     def extra(self, inputs: Inputs) -> Mapping[str, Any]:
         width = inputs["x"].shape[-1]

@@ -32,6 +32,10 @@ def as_array(raw: Any) -> tuple[np.ndarray, str, str] | None:
     return None
 
 
+def _is_empty(raw: Any) -> bool:
+    return isinstance(raw, list | tuple) and all(_is_empty(item) for item in raw)
+
+
 def kind_of_mask(values: np.ndarray) -> str:
     """``boolean``, ``zero_one`` (a number 0 or 1) or ``additive`` (added to the scores)."""
     if values.dtype == bool:
@@ -55,16 +59,21 @@ def read_mask(values: np.ndarray, kind: str, polarity: str) -> np.ndarray:
 class MaskSubject(Subject):
     """A function that returns a mask.  ``allowed`` is 1, 0 or -1 (neither); ``raw`` is what came back."""
 
+    told_by_answers = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.kind = ""
         self.dtype = ""
         self.container = self.framework
+        self.sized = False  # what has the name of token ids is a length
 
     def probe(self) -> None:
         frameworks = dict.fromkeys([*self.binding.entry["frameworks"], self._default_framework(), "numpy"])
-        for values, framework in product(self.probe_inputs(), frameworks):
-            self.framework = framework
+        names = self.binding.arguments.keys() & {"T", "tokens"}
+        ways = (False, True) if names == {"tokens"} else (False,)
+        for sized, values, framework in product(ways, self.probe_inputs(), frameworks):
+            self.framework, self.sized = framework, sized
             try:
                 raw = self.raw(values)
             except CallFailed:
@@ -81,7 +90,7 @@ class MaskSubject(Subject):
             if self.kind == "additive" and "polarity" in self.conventions:
                 self.conventions["polarity"] = ("additive", "probed")
             return
-        self.framework = next(iter(frameworks))
+        self.framework, self.sized = next(iter(frameworks)), False
 
     def probe_inputs(self) -> list[Inputs]:
         cases = [Case({"T": 5, "k": 2, "seed": 0}), Case({"T": 3, "k": 1, "seed": 0})]
@@ -106,7 +115,8 @@ class MaskSubject(Subject):
     def calls_for(self, inputs: Inputs) -> list[Call]:
         given = {n: self.plain_argument(inputs[n]) for n in self.binding.arguments if n in inputs}
         if "tokens" in self.binding.arguments and "T" not in self.binding.arguments:
-            given["tokens"] = self.array(np.ones((1, max(0, inputs["T"])), dtype=np.int64))
+            ids = np.ones((1, max(0, inputs["T"])), dtype=np.int64)
+            given["tokens"] = inputs["T"] if self.sized else self.array(ids)
         for name in [n for n in given if self._optional_constant(n)]:
             del given[name]
         return [self.make_call(inputs.case, given)]
@@ -114,6 +124,8 @@ class MaskSubject(Subject):
     @staticmethod
     def _given(answer: Any) -> Results:
         array = as_array(answer)
+        if array is None and _is_empty(answer):  # plain Python has but one list for no rows
+            array = np.zeros((0, 0), dtype=bool), "bool", "list"
         if array is None:
             raise WrongResult(f"it returned {kind_of(answer)}; a mask is an array of booleans or numbers")
         values, dtype, container = array
@@ -134,6 +146,8 @@ class MaskSubject(Subject):
 
 class PaddingMaskSubject(MaskSubject):
     """A mask over a batch of padded sequences, from lengths or from token ids."""
+
+    told_by_answers = True
 
     def probe(self) -> None:
         if "pad_id" not in self.binding.arguments and "lengths" not in self.binding.arguments:

@@ -680,7 +680,7 @@ class ClonesSubject(Subject):
         """The result for a linear layer of width 3, as an object of its own."""
         given = {"module": wire.Layer(3, self.framework), "N": N}
         args, kwargs = arrange(self.binding.arguments, given)
-        return replace(Built(self.binding.path, args, kwargs, called=True), variant=self.variant)
+        return replace(Built(self.binding.path, args, kwargs, called=True), variant=self.owner)
 
     def calls_for(self, inputs: Inputs) -> list[Call]:
         raise OutOfDomain("its result is no array")

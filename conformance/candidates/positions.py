@@ -26,6 +26,7 @@ class PositionSubject(Subject):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.told_by_answers = self.convention("values") != "learned"
         self.form = "table"  # adds, table, ids, row
         self.axes = "btd"  # btd, tbd, td
         self.scale = "1"

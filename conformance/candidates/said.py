@@ -48,6 +48,31 @@ def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
     return said.pop() if len(said) == 1 else ""
 
 
+_ADDED = re.compile(
+    r"\badd(s|ed|ing|itive|itively)?\b|\binf\b|infinity|\bfloats?\b|\bnegative\b|\bminus\b|-1e\d|finfo|\bbias",
+    re.IGNORECASE,
+)
+_TRUTH = re.compile(
+    r"(^|_)(allowed|allow|blocked|visible|keep|kept|hidden|forbidden|real|valid|is_pad)(_|$)", re.IGNORECASE
+)
+
+
+def is_boolean(words: str, name: str, others: Sequence[str] = (), annotation: str = "") -> bool:
+    """Whether the author says by a word, an annotation or the name that a mask holds truth values."""
+    if "bool" in annotation.lower():
+        return True
+    about = [
+        sentence
+        for sentence in re.split(r"[.;](?:\s|$)|\n", words)
+        if _names(sentence, name)
+        or (_of_masks(sentence, name, others) and not any(_names(sentence, other) for other in others))
+    ]
+    if "float" in annotation.lower() or any(_ADDED.search(sentence) for sentence in about):
+        return False
+    said = any(re.search(r"\bbool", sentence, re.IGNORECASE) for sentence in about)
+    return said or bool(polarity(words, name, others)) or _TRUTH.search(name) is not None
+
+
 def _plainer(words: str) -> str:
     """Negations spelled out, and what is no padding or not masked called by one word."""
     words = re.sub(r"[`*]", "", words)

@@ -18,10 +18,10 @@ import numpy as np
 from ..engine.cases import Inputs, as_dtype
 from . import wire
 from .errors import CallFailed
-from .sampling_answers import FORMS, form_of, other_form, per_token, probabilities, tokens
+from .sampling_answers import FORMS, form_of, other_form, per_token, probabilities, tokens, vector
 from .sampling_cases import DEFAULT_ORDER, SETTINGS, likely, logits_of, settings_of, softmax
 from .session import Built, Call
-from .subject import Results, Subject, WrongResult, arrange
+from .subject import Results, Subject, WrongResult, arrange, kind_of
 
 SOURCES = ("logits", "probs", "log_probs")
 LAYOUTS = ("(B, V)", "(V,)", "(1, V)", "(B, 1, V)")
@@ -31,6 +31,14 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_p": (None, 1, 0),
 }  # defaults that switch a setting off
 BATCH_DRAWS, SINGLE_DRAWS = 2000, 300
+_VOCABULARY = r"(?:v|c|vocab(?:ulary)?(?:_?size)?|n_?vocab)\b"
+_ROWS = r"(?:b|n|bs|bsz|n?_?batch(?:_?size)?|…|\.\.\.|\*\w*)"
+BATCH = rf"[\[(]\s*{_ROWS}\s*,\s*{_VOCABULARY}\s*[\])]"  # (B, V), [batch, vocab], (..., V), (*, V)
+ONE_ROW = rf"[\[(]\s*{_VOCABULARY}\s*,?\s*[\])]"  # (V,)
+EITHER = (
+    rf"{BATCH}\W{{0,3}}(?:or|and|/|\|)\W{{0,3}}{ONE_ROW}|{ONE_ROW}\W{{0,3}}(?:or|and|/|\|)\W{{0,3}}{BATCH}"
+)
+LAST_AXIS = r"\b(?:last|final) (?:axis|dim(?:ension)?)\b"
 
 
 def expressed(logits: np.ndarray, source: str) -> np.ndarray:
@@ -53,6 +61,7 @@ class SamplingSubject(Subject, ABC):
         self.layout = LAYOUTS[0]
         self.single = False  # takes one row as (V,) too
         self.form = ""
+        self.keeps_batch = False  # a batch of one row has to come back as one, by its author's words
         self._seeds = count()
 
     def has(self, need: str) -> bool:
@@ -126,7 +135,7 @@ class SamplingSubject(Subject, ABC):
             if place is not None and argument.name not in given and not place.has_default:
                 given[argument.name] = self._constant(argument, case)
         args, kwargs = arrange(known, given)
-        return Built(self.binding.path, args, kwargs, double, self.variant)
+        return Built(self.binding.path, args, kwargs, double, self.owner)
 
     def _needs(self, name: str) -> bool:
         """Whether a parameter must be given, in the call or else in the constructor."""
@@ -155,6 +164,7 @@ class SamplingSubject(Subject, ABC):
         own_tries = [{**off, name: v} for name, v in self.TRIED.items() if self._place(name) is not None]
         tries = [off, *own_tries * self.REPEATED]
         problems: list[str] = []
+        batch = self._says_batch()
         best: tuple[int, str, str, str] | None = None
         own = self.binding.entry["frameworks"]
         for framework in dict.fromkeys([*own, self._default_framework(), "numpy", "list", "torch"]):
@@ -171,17 +181,21 @@ class SamplingSubject(Subject, ABC):
                 continue
             top = max(score for score, _ in scores.values())
             layout = next(name for name, (score, _) in scores.items() if score == top)
-            if "(B, V)" in scores and layout != "(B, V)" and self._says_batch():
+            score, form = scores[layout]
+            if layout != "(B, V)" and (batch == "shape" or (batch and "(B, V)" in scores)):
                 layout = "(B, V)"  # it is held to what its author says of it
+                score, form = scores.get(layout, (-1, form))
             if best is None or top > best[0]:
-                best = (top, framework, layout, scores[layout][1])
-                self.single = layout == "(B, V)" and scores.get("(V,)", (-1, ""))[0] >= scores[layout][0]
+                best = (top, framework, layout, form)
+                self.single = layout == "(B, V)" and scores.get("(V,)", (-1, ""))[0] >= score >= 0
             if top == len(tries) or framework in own:
                 break
         if best is None:
             self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
             return
         _, self.framework, self.layout, self.form = best
+        if batch == "shape" and self.layout == "(B, V)" and self._drops_batch(logits, off):
+            self.keeps_batch, self.single = True, False
         if not self.has("batches"):
             self.limits["B"] = (1,)
         self.probed("layout", "(B, V), (V,)" if self.single else self.layout)
@@ -210,18 +224,42 @@ class SamplingSubject(Subject, ABC):
         parts = [answers[start:stop] for start, stop in pairwise(stops)]
         return [None if any(isinstance(a, CallFailed) for a in part) else part for part in parts]
 
-    def _says_batch(self) -> bool:
-        """Whether docstring or comments of the object give logits a batch axis."""
+    def _drops_batch(self, logits: np.ndarray, settings: Mapping[str, Any]) -> bool:
+        """Whether a batch of one row comes back as a row alone."""
+        call = self.one_call(logits[:1], settings)
+        answer = self.session.calls([call])[0]
+        return not isinstance(answer, CallFailed) and self._without_batch(answer, logits.shape[-1])
+
+    @abstractmethod
+    def _without_batch(self, answer: Any, V: int) -> bool:
+        """Whether an answer has no batch axis."""
+
+    def _checked(self, answers: Sequence[Any], inputs: Inputs) -> None:
+        """A batch of one row comes back with its axis, where that is owed.  Raises WrongResult."""
+        if self.keeps_batch and len(inputs["logits"]) == 1:
+            for answer in answers:
+                if self._without_batch(answer, inputs["logits"].shape[-1]):
+                    raise WrongResult(
+                        f"it returned {kind_of(answer)} for a batch of one row; expected a batch of one"
+                    )
+
+    def _says_batch(self) -> str:
+        """Whether docstring or comments give logits a batch axis: by its ``shape``, by the ``axis``, or not at all.
+
+        Where they give the shape of a single row too, it must be as another choice, to count for what does not run.
+        """
         words = str(self.binding.entry.get("doc", ""))
-        batch, vocabulary = (
-            r"(?:b|n|bs|bsz|n?_?batch(?:_?size)?)",
-            r"(?:v|c|vocab(?:ulary)?(?:_?size)?|n_?vocab)",
-        )
-        return bool(re.search(rf"[\[(]\s*{batch}\s*,\s*{vocabulary}\b", words, re.IGNORECASE))
+        alone = re.search(ONE_ROW, words, re.IGNORECASE)
+        either = re.search(EITHER, words, re.IGNORECASE) or not alone
+        if re.search(BATCH, words, re.IGNORECASE):
+            return "shape" if either and not re.search(r"\b(?:B|N|batch\w*)\s*==?\s*1\b", words) else "axis"
+        return "axis" if re.search(LAST_AXIS, words, re.IGNORECASE) and not alone else ""
 
 
 class DistributionSubject(SamplingSubject):
     """Results: ``probabilities`` (B, V) float64; filtered logits and log-probabilities are turned into them."""
+
+    told_by_answers = True
 
     def score(
         self, logits: np.ndarray, tries: Sequence[Mapping[str, Any]], problems: list[str]
@@ -264,12 +302,34 @@ class DistributionSubject(SamplingSubject):
             if kept in (2, 4):
                 self.probed("ties", "exactly_k" if kept == 2 else "all_equal")
 
+    def _without_batch(self, answer: Any, V: int) -> bool:
+        found = vector(answer, V, None)
+        return found is not None and found.shape == (V,) and not isinstance(answer, dict)
+
     def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        self._checked(answers, inputs)
         return {"probabilities": probabilities(answers, inputs["logits"].shape, self.form)}
 
 
 class TokenSubject(SamplingSubject):
     """Results: ``tokens`` (draws, B); or ``probabilities`` of a function that returns the distribution itself."""
+
+    told_by_answers = True
+
+    def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
+        """How often each token was drawn, in each row."""
+        if "tokens" not in results:
+            return super().gist(inputs, results)
+        drawn, V = results["tokens"], inputs["logits"].shape[-1]
+        return {"frequencies": np.stack([(drawn == token).mean(axis=0) for token in range(V)], axis=-1)}
+
+    @property
+    def answers_exactly(self) -> bool:
+        return False
+
+    def closeness(self, inputs: Inputs) -> float:
+        """By chance two frequencies of one probability differ by more once in a hundred thousand."""
+        return 3.2 / max(1, inputs.get("draws", SINGLE_DRAWS)) ** 0.5
 
     TRIED: Mapping[str, Any] = {"temperature": 0.05, "top_k": 1, "top_p": 0.01}  # each leaves one token
     REPEATED = 6  # so that no layout looks right by luck
@@ -325,8 +385,16 @@ class TokenSubject(SamplingSubject):
     def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
         return super().run_returning_inputs(self.default(inputs).replaced(draws=1))
 
+    def _without_batch(self, answer: Any, V: int) -> bool:
+        if self.form == "the distribution":
+            found = vector(answer, V, None)
+            return found is not None and found.shape == (V,)
+        scalar = isinstance(answer, wire.Array) and answer.values.ndim == 0
+        return scalar or (isinstance(answer, int) and not isinstance(answer, bool))
+
     def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
         logits = inputs["logits"]
+        self._checked(answers, inputs)
         if self.form == "the distribution":
             form = form_of(per_token(answers, logits.shape, fill=None))
             return {"probabilities": probabilities(answers, logits.shape, form)}
@@ -342,6 +410,8 @@ def _is_distribution(answers: Sequence[Any], shape: tuple[int, int]) -> bool:
 
 class GreedySubject(TokenSubject):
     """A function that takes the likeliest token; ``tokens`` is (1, B)."""
+
+    told_by_answers = True
 
     def probe_more(self) -> None:
         """Nothing more: one call is enough."""

@@ -73,6 +73,8 @@ def logits_of(case: Case) -> np.ndarray:
         rows = np.where(steps % 2 == 0, 1e4, 1e4 - 1) + 0.5 * steps
     elif regime == "far apart":
         rows = 500.0 * steps
+    elif regime == "steep":  # each token about half as likely as the one before it
+        rows = np.round(0.7 * steps[:, :V].argsort(axis=1) + rng.integers(-20, 5, (B * TRIES, 1)) / 10, 1)
     elif regime == "ties":
         return _tied(rng, case)
     elif regime in ("ordinary", "flat", "negative", "positive", "peaked"):

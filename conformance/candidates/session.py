@@ -26,7 +26,7 @@ class Built:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
-    variant: str = ""  # keeps an object whose parameters were overwritten apart from the others
+    variant: str = ""  # whose object it is, and which: keeps it apart from others of the same arguments
     called: bool = False  # the object is what a function returns for the arguments
 
     @property

@@ -20,6 +20,20 @@ from .errors import CallFailed
 from .session import Built, Call, Session
 
 Results = dict[str, Any]
+CLOSE = 1e-4  # two right ways of computing something are nearer, and every known fault is farther off
+# The parts of results that are compared between objects; the rest tells of their conventions.
+GIST = (
+    "output",
+    "weights",
+    "allowed",
+    "table",
+    "input",
+    "labels",
+    "loss",
+    "shown",
+    "probabilities",
+    "tokens",
+)
 
 
 class WrongResult(CallFailed):
@@ -32,6 +46,9 @@ class Subject:
     """The base: builds, calls and remembers.  Subclasses know the conventions of their role."""
 
     costly = False  # a case takes so many calls that no smaller failing one is looked for
+    told_by_answers = (
+        False  # equal inputs give equal answers in all right ones: no weights, no chance, no choice
+    )
 
     def __init__(self, session: Session, binding: Binding) -> None:
         self.session = session
@@ -48,6 +65,8 @@ class Subject:
         self.dropout = 0.0  # what a constructor's dropout is given; modules are in eval mode all the same
         self.remembered: dict[tuple[Any, ...], Results | CallFailed] = {}
         self.last_calls: tuple[Call, ...] = ()
+        self.tentative = False  # only tried out: what is wrong with it need not be told
+        self.asked: list[Inputs] | None = None  # the inputs of all calls, while somebody wants to know
 
     # what the engine asks
 
@@ -79,6 +98,8 @@ class Subject:
             CallFailed: the candidate raised, took too long, or returned the wrong kind of thing.
             OutOfDomain: the candidate does not take such inputs.
         """
+        if self.asked is not None:
+            self.asked.append(inputs)
         key = inputs.key
         known = None if fresh else self.remembered.get(key)
         if known is None:
@@ -182,7 +203,21 @@ class Subject:
         other = type(self)(self.session, self.binding)
         other.__dict__.update({**self.__dict__, "remembered": {}, "conventions": dict(self.conventions)})
         other.conventions[name] = (value, "tried")
+        other.tentative = True
         return other
+
+    @property
+    def answers_exactly(self) -> bool:
+        """Whether its answers tell what it does without chance."""
+        return self.told_by_answers
+
+    def closeness(self, inputs: Inputs) -> float:
+        """How far two equal gists may be apart, beside their largest entry."""
+        return CLOSE
+
+    def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
+        """What of an answer is the same for all that do the same, whatever their conventions."""
+        return {name: results[name] for name in GIST if name in results}
 
     def with_dropout(self, p: float) -> Subject | None:
         """The same module built with dropout; None where there is none to set, or no eval mode."""
@@ -219,10 +254,18 @@ class Subject:
                 raise result
         return results
 
+    @property
+    def owner(self) -> str:
+        """What keeps its objects apart from those of other roles that the same class fills.
+
+        Each role overwrites weights in its own way, and calls may leave something behind.
+        """
+        return f"{self.role.id} {self.variant}".rstrip()
+
     def built(self, case: Mapping[str, Any], double: bool = False) -> Built:
         """The object for a case; a class is constructed with the case's sizes."""
         if self.binding.entry["kind"] != "class":
-            return Built(self.binding.path, double=double, variant=self.variant)
+            return Built(self.binding.path, double=double, variant=self.owner)
         given: dict[str, Any] = {}
         for argument in self.role.constructor:
             place = self.binding.constructor.get(argument.name)
@@ -231,7 +274,7 @@ class Subject:
                     self.dropout if argument.name == "dropout" else self._constant(argument, case)
                 )
         args, kwargs = arrange(self.binding.constructor, given)
-        return Built(self.binding.path, args, kwargs, double, self.variant)
+        return Built(self.binding.path, args, kwargs, double, self.owner)
 
     def make_call(
         self, case: Mapping[str, Any], values: Mapping[str, Any], double: bool = False, **options: Any

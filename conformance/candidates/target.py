@@ -1,4 +1,4 @@
-"""Turns what a person typed into a target: a file, a folder, a module, ``module:object`` or a built-in."""
+"""Turns what a person typed into a target: a file, folder, module, ``module:object``, built-in or mutant."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from ...reference.mutants import Mutant, load_mutants
 from .errors import ConventionError, TargetError
 
 BUILT_IN: Mapping[str, tuple[str, str]] = {
@@ -68,6 +69,12 @@ def locate(text: str, conventions: str | Path | None = None) -> Target:
     if built_in:
         declared = read_declarations(conventions) if conventions else Declarations()
         return Target(text, {"kind": "module", "name": built_in[0], "cwd": ""}, "", declared)
+    if text.startswith("mutant:"):
+        mutant = _mutant(text)
+        own = {mutant.objects[0]: mutant.conventions} if mutant.conventions else {}
+        declared = read_declarations(conventions) if conventions else Declarations(conventions=own)
+        wire = {"kind": "module", "name": mutant.module, "cwd": ""}
+        return Target(text, wire, "", declared)
     name, _, only = text.partition(":") if not Path(text).exists() else (text, "", "")
     path = Path(name)
     if path.is_file():
@@ -96,6 +103,16 @@ def locate(text: str, conventions: str | Path | None = None) -> Target:
     else:
         declared = _declarations_beside(beside) if beside else Declarations()
     return Target(text, wire, only, declared)
+
+
+def _mutant(text: str) -> Mutant:
+    """The mutant that ``mutant:ID`` means."""
+    mutants, name = load_mutants(), text.removeprefix("mutant:")
+    if name not in mutants:
+        near = get_close_matches(name, mutants, 1)
+        guess = f"; did you mean {near[0]}?" if near else "."
+        raise TargetError(f"{text}: there is no such mutant{guess} `triu mutants --list` lists them")
+    return mutants[name]
 
 
 def _module_exists(name: str) -> bool:

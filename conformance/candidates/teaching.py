@@ -84,6 +84,8 @@ class TeachingSubject(Subject):
 class ShiftSubject(TeachingSubject):
     """``target`` (B, T) in: BOS, tokens, EOS, padding.  ``input`` and perhaps ``labels`` (B, T - 1) out."""
 
+    told_by_answers = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.form = "drop"
@@ -186,6 +188,8 @@ class ShiftSubject(TeachingSubject):
         if T > 1:
             target[0, -1] = EOS  # other rows may be cut off before it, so that no two end alike
         target[:, 0] = self.front(case)
+        if self.form == "raw" and T > 1:
+            target[:, -1] = EOS  # which it appends itself, so that no row can end otherwise
         for b in range(1, B) if case["padded"] else ():
             real = max(2, T - b)
             target[b, real - 1] = EOS

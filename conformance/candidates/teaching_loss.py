@@ -32,6 +32,8 @@ NAMES = {"row": "(T, V)", "batch": "(B, T, V)", "one": "(V,)"}
 class LossSubject(TeachingSubject):
     """``logits`` (B, T, V), ``labels`` and ``real`` (B, T) in; ``loss`` and the ``weights`` of the labels out."""
 
+    told_by_answers = True
+
     KINDS = ("bool", "float64", "int64")
 
     def __init__(self, *args: Any) -> None:

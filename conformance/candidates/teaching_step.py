@@ -46,6 +46,8 @@ class Failure:
 class TrainingStepSubject(TeachingSubject):
     """``target`` (B, T), ``src`` and ``memory`` in; ``loss``, and what a stand-in model was ``shown``, out."""
 
+    told_by_answers = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.batch_form = "tuple"

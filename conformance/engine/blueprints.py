@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...reference import faults
+from ...reference import faults, kin
 from ...reference.baseline import layers
-from .base_state import base_state, inner_width
+from .base_state import base_state, inner_width, is_gain
 from .cases import Case, Inputs, OutOfDomain
+from .kin import Kin
 from .matching import Blueprint, Departs, Idle, Matched, Matcher, Undetermined
 from .own_layer import OwnLayer
 
@@ -47,7 +49,8 @@ def run_attention(causal: bool, part: int, module: nn.Module, inputs: Inputs) ->
     """
     allowed = inputs.get("allowed")
     if causal:
-        allowed = np.tri(inputs["query"].shape[1], dtype=bool)[None]
+        past = np.tri(inputs["query"].shape[1], dtype=bool)[None]
+        allowed = past if allowed is None else past & allowed
     query = tensor(inputs["query"])
     key = query if inputs["key"] is inputs["query"] else tensor(inputs["key"])
     value = key if inputs["value"] is inputs["key"] else tensor(inputs["value"])
@@ -158,30 +161,43 @@ def block_builds(
 
 
 def known_faults(
-    subject: LayerSubject, case: Case, heads: Sequence[int], inner: int, nearest: Sequence[Blueprint]
+    subject: LayerSubject,
+    case: Case,
+    heads: Sequence[int],
+    inner: int,
+    nearest: Sequence[Blueprint],
+    every: bool = False,
 ) -> Iterator[Blueprint]:
-    """The reference with one mistake each, in the nearest of its forms first."""
+    """The reference with one mistake each, in the nearest of its forms first; ``every`` as for the faults."""
     width, role = case["h"] * case["d"], subject.role.id
     if role in ATTENTIONS:
         run = partial(run_attention, getattr(subject, "causal", False), 0)
+        for h in heads if role in WHOLE_CLASSES else ():
+            kind, whole = WHOLE_CLASSES[role]
+            yield from (blueprint_of(fault, whole) for fault in faults.whole_faults(kind, width, h))
         for h in heads:
             build = partial(layers.MultiHeadAttention, width, h)
-            for words, module in faults.attention_faults(build, role == "causal_self_attention"):
-                yield Blueprint(module, run, fault=words)
+            yield from (blueprint_of(fault, run) for fault in faults.attention_faults(build, every))
     elif role == "feed_forward":
-        for words, module in faults.feed_forward_faults(partial(layers.FeedForward, width, inner)):
-            yield Blueprint(module, run_rows, fault=words)
+        build = partial(layers.FeedForward, width, inner)
+        yield from (blueprint_of(fault, run_rows) for fault in faults.feed_forward_faults(build))
     else:
         builds = {}
         for build, run, told in block_builds(subject, width, heads, inner):
             builds.setdefault((told["norm"], run), build)
         order = dict.fromkeys((blueprint.conventions["norm"], blueprint.run) for blueprint in nearest)
         for norm, run in order:
-            for words, module in faults.block_faults(builds[norm, run], getattr(subject, "triangle", True)):
-                yield Blueprint(module, run, fault=words)
+            found = faults.block_faults(builds[norm, run], every=every)
+            yield from (blueprint_of(fault, run) for fault in found)
+
+
+def blueprint_of(fault: faults.Fault, run: Callable[..., Tensor]) -> Blueprint:
+    """A mistake as something to compare a layer with."""
+    return Blueprint(fault.module, run, fault=fault.words, mutant=f"{fault.mutant.id}|{fault.place}")
 
 
 ATTENTIONS = ("multihead_attention", "causal_self_attention", "cross_attention")
+SELF_ATTENDING = ("causal_self_attention", "encoder_block", "decoder_only_block", "decoder_block")
 WHOLE = {
     "multihead_attention": "the layer",
     "causal_self_attention": "the layer",
@@ -202,6 +218,63 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
     unit, width = case["d"], case["h"] * case["d"]
     own = subject.apart("weights")
     layer = OwnLayer(own, own.object_for(case), own.weights_of(case))
+    heads, inner = _inside(subject, case, layer)
+
+    def attempt(rng: np.random.Generator) -> Matched:
+        base, probe = base_state(rng, unit, width, inner), _probe(subject, case, rng)
+        matcher = Matcher(layer, probe, base, rng, WHOLE.get(subject.role.id, "the block"))
+        return matcher.match(
+            forms(subject, case, heads, inner),
+            lambda nearest: () if subject.tentative else known_faults(subject, case, heads, inner, nearest),
+        )
+
+    try:
+        return first_telling(attempt)
+    except (Departs, Undetermined) as error:
+        departs = isinstance(error, Departs)
+        strange = layer.strange_constants() if departs and not error.known else []
+        if strange:
+            raise OutOfDomain(f"it computes with constants of its own: {', '.join(strange)}") from None
+        another = another_kind(subject, case, layer, known=departs and error.known)
+        if another:
+            raise OutOfDomain(another) from None
+        raise
+
+
+def loaded_faults(subject: LayerSubject, case: Case, found: Matched) -> Iterator[Blueprint]:
+    """The known mistakes of a layer with the weights that were carried over to the reference."""
+    own = subject.apart("weights")
+    heads, inner = _inside(subject, case, OwnLayer(own, own.object_for(case), own.weights_of(case)))
+    state = found.blueprint.module.state_dict()
+    for fault in known_faults(subject, case, heads, inner, [found.blueprint], every=True):
+        module = fault.module.double()
+        shapes = {name: p.shape for name, p in module.state_dict().items()}
+        for prefix in ("", "attention."):
+            if shapes == {f"{prefix}{name}": p.shape for name, p in state.items()}:
+                module.load_state_dict({f"{prefix}{name}": p for name, p in state.items()})
+                yield fault
+
+
+def run_cross(module: nn.Module, inputs: Inputs) -> Tensor:
+    """Cross-attention as the baseline has it: what no query sees is padding."""
+    allowed = inputs.get("allowed")
+    hidden = None if allowed is None else ~np.asarray(allowed).any(axis=1)
+    return module(tensor(inputs["query"]), tensor(inputs["key"]), optional(hidden))[0]
+
+
+def run_causal(module: nn.Module, inputs: Inputs) -> Tensor:
+    return module(tensor(inputs["query"]))[0]
+
+
+WHOLE_CLASSES: Mapping[str, tuple[str, Callable[..., Tensor]]] = {
+    "cross_attention": ("CrossAttention", run_cross),
+    "causal_self_attention": ("CausalSelfAttention", run_causal),
+}
+
+
+def _inside(subject: LayerSubject, case: Case, layer: OwnLayer) -> tuple[Sequence[int], int]:
+    """How many heads there may be inside, and the inner width of the feed-forward."""
+    unit, width = case["d"], case["h"] * case["d"]
     inner = width
     if subject.role.id not in ATTENTIONS:
         known = "d_ff" in subject.binding.constructor
@@ -210,22 +283,52 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
     if "n_heads" not in subject.binding.constructor and subject.role.id != "feed_forward":
         # How many it has inside is its own affair, as long as a head is a multiple of the unit wide.
         heads = [h for h in dict.fromkeys((case["h"], 1, 2, 4, 8)) if width % (h * unit) == 0]
+    return heads, inner
 
-    def attempt(rng: np.random.Generator) -> Matched:
-        base, probe = base_state(rng, unit, width, inner), _probe(subject, case, rng)
-        matcher = Matcher(layer, probe, base, rng, WHOLE.get(subject.role.id, "the block"))
-        return matcher.match(
-            forms(subject, case, heads, inner),
-            lambda nearest: known_faults(subject, case, heads, inner, nearest),
-        )
 
-    try:
-        return first_telling(attempt)
-    except Departs as error:
-        strange = [] if error.known else layer.strange_constants()
-        if strange:
-            raise OutOfDomain(f"it computes with constants of its own: {', '.join(strange)}") from None
-        raise
+def another_kind(
+    subject: LayerSubject, case: Case, layer: OwnLayer | None = None, known: bool = False
+) -> str:
+    """Which other known architecture a layer has, in words, or nothing.  What follows a known mistake is a mistake."""
+    if subject.role.id not in (*SELF_ATTENDING, "multihead_attention") or (
+        subject.role.id == "multihead_attention" and getattr(subject, "form", "") != "self"
+    ):
+        return ""
+    if layer is None:  # an object of its own, since its weights are told by what they start with
+        own = subject.apart("kind")
+        layer = OwnLayer(own, own.object_for(case), own.weights_of(case))
+    heads, inner = _inside(subject, case, layer)
+    unit, width = case["d"], case["h"] * case["d"]
+    rng = np.random.default_rng([0, 5])
+    teller = Kin(layer, _probe(subject, case, rng), base_state(rng, unit, width, inner), rng, "the layer")
+    found = teller.other_block(other_blocks(subject, width, heads, inner, layer))
+    if found or known:
+        return found
+    return teller.other_scores(
+        list(forms(subject, case, heads, inner)), subject.sequences[0], subject.default
+    )
+
+
+def other_blocks(
+    subject: LayerSubject, width: int, heads: Sequence[int], inner: int, layer: OwnLayer
+) -> Iterator[tuple[str, Blueprint]]:
+    """Decoder-only blocks of other architectures with as many norms, each with its name."""
+    if subject.role.id != "decoder_only_block":
+        return
+    gains = sum(weight.value.size == width and is_gain(weight.value) for weight in layer.weights)
+    words = f"{subject.binding.name} {subject.binding.entry.get('doc', '')}".lower()
+    kinds: dict[int, tuple[str, Callable[..., nn.Module]]] = {
+        1: ("it is a parallel block, with one norm for both sublayers", kin.ParallelBlock),
+        4: ("it is a sandwich block, with a norm before and behind each sublayer", kin.SandwichBlock),
+    }
+    if "parallel" in words:  # with a norm for each it may as well be a mistake
+        kinds[2] = ("it is a parallel block, by its author's words", partial(kin.ParallelBlock, norms=2))
+    if gains not in kinds:
+        return
+    told, kind = kinds[gains]
+    for activation, epsilon, h in product(layers.ACTIVATIONS, EPSILONS, heads):
+        norm = partial(layers.LayerNorm, eps=epsilon)
+        yield told, Blueprint(kind(width, h, inner, activation=activation, norm=norm), run_block)
 
 
 def first_telling(attempt: Callable[[np.random.Generator], Matched]) -> Matched:

@@ -45,6 +45,7 @@ class Blueprint:
     run: Callable[[nn.Module, Inputs], Tensor]
     conventions: Mapping[str, str] = field(default_factory=dict)
     fault: str = ""
+    mutant: str = ""  # of the fault, where it is one of them
     weights: Callable[[nn.Module, Inputs], Tensor] | None = None  # of attention, (B, h, T, S)
     details: Mapping[str, Any] = field(default_factory=dict)  # how the module was built
 
@@ -56,10 +57,13 @@ class Undetermined(Exception):
 class Departs(Exception):
     """The layer is not the reference; the message says what shows it."""
 
-    def __init__(self, what: str, expected: Any = None, observed: Any = None, known: bool = False) -> None:
+    def __init__(
+        self, what: str, expected: Any = None, observed: Any = None, known: bool = False, mutant: str = ""
+    ) -> None:
         super().__init__(what)
         self.what, self.expected, self.observed = what, expected, observed
         self.known = known  # it follows a known mistake
+        self.mutant = mutant  # which one, if it is a mutant's: its id, or "id, place"
 
 
 class Idle(Exception):
@@ -135,6 +139,7 @@ class Matcher:
             self.base = replace(base, gain=np.ones_like(base.gain))
         self.unknown: list[str] = []  # weights whose shape says nothing
         self.state: dict[str, np.ndarray] = {}  # what all others hold
+        self._values: dict[Any, tuple[Rule, Tensor]] = {}
 
     def match(self, forms: Iterable[Blueprint], faults: Faults) -> Matched:
         """Find the blueprint that the layer follows, and carry random weights over.
@@ -207,13 +212,22 @@ class Matcher:
         import torch
 
         module.double()
-        for name, parameter in module.named_parameters():
-            ones = _is_gain(name)
-            shape = tuple(parameter.shape)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self._in_state(base, tuple(parameter.shape), _is_gain(name), tuple(zero)))
+
+    def _in_state(self, base: Rule, shape: tuple[int, ...], ones: bool, zero: tuple[str, ...]) -> Tensor:
+        """A parameter's value in the base state, made once."""
+        import torch
+
+        key = (id(base), shape, ones, zero)
+        known = self._values.get(key)
+        if known is None:
             value = base.value(shape, ones)
-            assert value is not None, (name, shape)
-            with torch.no_grad():
-                parameter.copy_(torch.from_numpy(np.array(value * (base.kind(shape, ones) not in zero))))
+            assert value is not None, shape
+            made = torch.from_numpy(np.array(value * (base.kind(shape, ones) not in zero)))
+            known = self._values[key] = (base, made)  # the rule is kept, so that its id stays its own
+        return known[1]
 
     def _run(self, blueprint: Blueprint, inputs: Inputs | None = None) -> np.ndarray:
         inputs = self.probe if inputs is None else inputs
@@ -259,13 +273,31 @@ class Matcher:
         if self.unknown:
             return Undetermined(f"not recognised among its parameters: {', '.join(self.unknown[:6])}")
         right = self._far(observed, self._in_base(nearest[0]))
-        for fault in faults(nearest):  # one that is no nearer than what is right is none
-            if self._far(observed, self._in_base(fault)) < min(LOOSE, 0.1 * right):
-                what = f"{self.whole} behaves exactly like one with this mistake: {fault.fault}"
-                return Departs(what, known=True)
+        alike = [  # one that is no nearer than what is right is none
+            fault
+            for fault in faults(nearest)
+            if self._far(observed, self._in_base(fault)) < min(LOOSE, 0.1 * right)
+        ]
+        if alike:
+            fault = self._told_apart(alike)
+            what = f"{self.whole} behaves exactly like one with this mistake: {fault.fault}"
+            return Departs(what, known=True, mutant=fault.mutant)
         where = self._where(nearest)
         what = f"{self.whole} does not compute what the reference does with the same weights{where}"
         return Departs(what, self._in_base(nearest[0]), observed)
+
+    def _told_apart(self, alike: Sequence[Blueprint]) -> Blueprint:
+        """Of mistakes that are the same in the base state, the first that is the same with random weights too."""
+        for fault in alike if len({fault.mutant for fault in alike}) > 1 else ():
+            self._set(self.base)
+            self._prepare(fault.module, self.base)
+            try:
+                found = self._carry_over(fault)
+                if self._far(self.layer.output(self.probe), found.expected(self.probe)) < LOOSE:
+                    return fault
+            except (Departs, Undetermined, Idle):
+                continue
+        return alike[0]
 
     def _in_base(self, blueprint: Blueprint) -> np.ndarray:
         """What a blueprint gives in the base state; empty for a mistake that needs other sizes."""

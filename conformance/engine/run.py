@@ -37,7 +37,10 @@ class Unexamined(CallFailed):
 
 
 class Engine:
-    """Evaluates the claims of a spec on one candidate, each once; what a claim rests on comes first."""
+    """Evaluates the claims of a spec on one candidate, each once; what a claim rests on comes first.
+
+    With ``alone`` each claim is judged by itself, whatever it rests on, and no failure is made small or explained.
+    """
 
     def __init__(
         self,
@@ -47,9 +50,14 @@ class Engine:
         seed: int = 0,
         examples: int = DEFAULT_EXAMPLES,
         judges: Iterable[Candidate] = (),
+        alone: bool = False,
     ) -> None:
         self.spec, self.candidate, self.seed, self.examples = spec, candidate, seed, examples
         self.judges = judges
+        self.alone = alone
+        self.failing: dict[
+            tuple[str, str], Case
+        ] = {}  # by claim and path of the object: the smallest case found
         self._verdicts: dict[tuple[str, tuple[str, ...]], Verdict] = {}
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
@@ -81,13 +89,23 @@ class Engine:
             known = self._verdicts[key] = self._evaluate(claim, subject, partners)
         return known
 
+    def retry(
+        self, claim: Claim, subject: Subject, partners: tuple[Subject, ...], case: Case
+    ) -> Failure | None:
+        """What goes wrong on one case, or None.  Raises OutOfDomain where the object does not take such a case."""
+        run = Run(self, claim, subject, partners, "", plain=True)
+        broken, done = run.attempt(case)
+        if broken is None and not done:
+            raise OutOfDomain("the object does not take this case any more")
+        return None if broken is None else run.failure(broken)
+
     def _evaluate(self, claim: Claim, subject: Subject, partners: tuple[Subject, ...]) -> Verdict:
         name = " + ".join(s.binding.name for s in (subject, *partners))
         broken = next((other for other in (subject, *partners) if other.problem), None)
         outside = unsupported(claim, subject)
         if outside:
             return _verdict(claim, name, "unsupported", reason=outside)
-        for other_id in claim.rests_on:
+        for other_id in () if self.alone else claim.rests_on:
             other = self.spec.claims[other_id]
             for on in (subject, *partners):
                 if on.role.id != other.role or other.partners:
@@ -100,7 +118,7 @@ class Engine:
             failure = Failure(f"{broken.binding.name}: {broken.problem}", hint=claim.hint)
             return _verdict(claim, name, "errored", failure=failure, reason=broken.problem)
         try:
-            return Run(self, claim, subject, partners, name).verdict()
+            return Run(self, claim, subject, partners, name, plain=self.alone).verdict()
         except (
             Exception
         ) as error:  # of the claim's formulas, its property, or the engine: never the candidate's
@@ -269,7 +287,7 @@ class Run:
 
     def _broken(self, broken: Broken, evidence: Evidence) -> Verdict:
         if broken.kind in ("time-out", "exit", "protocol"):
-            return self._done("errored", evidence, failure=self._failure(broken))
+            return self._done("errored", evidence, failure=self.failure(broken))
         assert self.choices is not None
         if not self.plain:
             smallest = broken.trial.case
@@ -285,16 +303,17 @@ class Run:
             if again is None:
                 what = f"not deterministic: {_sentence(broken.error)}; the same case passed when it was tried again"
                 return self._done(
-                    "failed", evidence, failure=replace(self._failure(broken), what=what, meant="")
+                    "failed", evidence, failure=replace(self.failure(broken), what=what, meant="")
                 )
             broken = again
             fault = self._suite_fault(broken)
             if fault:
                 return self._done(
-                    "suite_fault", evidence, failure=replace(self._failure(broken), what=fault), reason=fault
+                    "suite_fault", evidence, failure=replace(self.failure(broken), what=fault), reason=fault
                 )
+        self.engine.failing[self.claim.id, self.subject.binding.path] = broken.trial.case
         outcome: Outcome = "failed" if broken.kind in ("violation", "result") else "errored"
-        return self._done(outcome, evidence, failure=self._failure(broken))
+        return self._done(outcome, evidence, failure=self.failure(broken))
 
     def _same_way(self, case: Case, broken: Broken) -> bool:
         found, _ = self.attempt(case)
@@ -340,7 +359,8 @@ class Run:
                 result = False
         return result
 
-    def _failure(self, broken: Broken) -> Failure:
+    def failure(self, broken: Broken) -> Failure:
+        """What went wrong on a case, for a person."""
         trial, error = broken.trial, broken.error
         difference = error.difference if isinstance(error, Violation) else None
         difference = difference or Difference(None, None)
@@ -349,7 +369,9 @@ class Run:
             expected=difference.expected,
             observed=difference.observed,
             index=difference.index,
-            case={k: v for k, v in trial.case.items() if k != "seed" and self._matters(k)},
+            wrong=difference.wrong,
+            case=dict(trial.case),
+            told=tuple(name for name in trial.case if self._is_told(name, trial.case[name])),
             inputs=readable_inputs(trial),
             meant="" if self.plain else self._meant(trial.case),
             hint=self.claim.hint,
@@ -357,8 +379,14 @@ class Run:
             error=dict(error.detail) if isinstance(error, CallFailed) else None,
         )
 
-    def _matters(self, name: str) -> bool:
-        return name not in ("place", "full", "pad_id") or "ids" in self.subject.binding.arguments
+    def _is_told(self, name: str, value: Any) -> bool:
+        """Whether a dimension of a case is worth telling: a number, or a word that is not the ordinary one."""
+        if name == "seed" or (
+            name in ("place", "full", "pad_id") and "ids" not in self.subject.binding.arguments
+        ):
+            return False
+        word = isinstance(value, bool | str)
+        return not word or name == "mask" or value != self.claim.domain.dimensions[name][0]
 
     def _meant(self, failing: Case) -> str:
         """The declaration under which the claim would pass, if there is one."""

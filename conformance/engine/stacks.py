@@ -84,9 +84,8 @@ def matched_stack(subject: ModelSubject, case: Case) -> Matched:
         return Stack(WORDS, width, LAYERS, block or builder(told), norm, form)
 
     def known(nearest: Sequence[Blueprint]) -> Iterator[Blueprint]:
-        activations = set(faults.FEED_FORWARD.values()) - {faults.FEED_FORWARD["linear"]}
         seen = set()
-        for blueprint in nearest:
+        for blueprint in () if subject.tentative else nearest:
             told, form = blueprint.details, blueprint.details["form"]
             key = (form, told["norm"], told["heads"])
             if key in seen or told["activation"] != "relu":
@@ -94,12 +93,16 @@ def matched_stack(subject: ModelSubject, case: Case) -> Matched:
             seen.add(key)
             for fault, words in FAULTS.items():
                 yield Blueprint(stack(told, replace(form, fault=fault)), run_stack, fault=words)
-            pairs = zip(*(faults.block_faults(builder(told), True) for _ in range(LAYERS)), strict=True)
+            if len(seen) > 1:  # the mistakes of its blocks in the nearest form alone: they are many
+                continue
+            pairs = zip(*(faults.block_faults(builder(told)) for _ in range(LAYERS)), strict=True)
             for pair in pairs:
-                words, left = pair[0][0], [module for _, module in pair]
-                if words not in activations:
+                if pair[0].mutant.objects[0] != "FeedForward" or pair[0].mutant.id == "ffn-linear":
+                    left = [fault.module for fault in pair]
                     module = stack(told, form, lambda left=left: left.pop(0))
-                    yield Blueprint(module, run_stack, fault=f"in each block, {words}")
+                    where = ", ".join(filter(None, ("in each block", pair[0].place)))
+                    words, mutant = f"{where}: {pair[0].mutant.misconception}", pair[0].mutant.id
+                    yield Blueprint(module, run_stack, fault=words, mutant=f"{mutant}|{where}")
 
     def blueprints() -> Iterator[Blueprint]:
         known_forms = list(stack_forms(layer, case, width))

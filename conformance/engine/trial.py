@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """Expected beside observed, with the first index at which they differ."""
+    """Expected beside observed, with the first index at which they differ, and all others that are shown."""
 
     expected: Any
     observed: Any
     index: tuple[int, ...] | None = None
+    wrong: tuple[tuple[int, ...], ...] = ()
 
 
 class Violation(Exception):
-    """A claim does not hold on a case.  ``what`` is a sentence, ``difference`` the two sides."""
+    """A claim does not hold on a case.
 
-    def __init__(
-        self, what: str, difference: Difference | None = None, inputs: Mapping[str, Any] | None = None
-    ) -> None:
+    ``what`` is a sentence, ``difference`` the two sides, ``mutant`` the known mistake that it was recognised as.
+    """
+
+    def __init__(self, what: str, difference: Difference | None = None, mutant: str = "") -> None:
         super().__init__(what)
-        self.what, self.difference, self.inputs = what, difference, inputs
+        self.what, self.difference, self.mutant = what, difference, mutant
 
 
 class Trial:
@@ -138,7 +140,8 @@ class Trial:
         if not condition.all():
             index = tuple(int(n) for n in np.argwhere(~condition)[0])
             part, inner = focus(observed, index)
-            raise Violation(what, Difference(expected, part, inner))
+            wrong = marked(~condition, index) if condition.shape == observed.shape else ()
+            raise Violation(what, Difference(expected, part, inner, wrong))
 
     def _refuse(self, observed: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) -> None:
         index = tuple(int(n) for n in np.argwhere(wrong)[0])
@@ -150,7 +153,7 @@ class Trial:
             left = f"{left} (off by {float(observed[index]) - float(expected[index]):.2g})"
         raise Violation(
             f"{what} at [{place}]: {left}, expected {right}",
-            Difference(shown_expected, shown_observed, inner),
+            Difference(shown_expected, shown_observed, inner, marked(wrong, index)),
         )
 
 
@@ -167,14 +170,24 @@ SHOWN = 12
 
 def focus(values: np.ndarray, index: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
     """The matrix (or the corner of it) that holds the index, as lists; and the index within it."""
+    window, inner = _window(values, index)
+    return _rounded(window), inner
+
+
+def marked(wrong: np.ndarray, index: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The indices of all that is wrong within the matrix that :func:`focus` shows."""
+    window, _ = _window(wrong, index)
+    return tuple(tuple(int(n) for n in place) for place in np.argwhere(window))
+
+
+def _window(values: np.ndarray, index: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     while values.ndim > 2:
         values, index = values[index[0]], index[1:]
     if values.ndim == 0:
-        return _rounded(values), ()
+        return values, ()
     starts = [max(0, min(n - SHOWN // 2, size - SHOWN)) for n, size in zip(index, values.shape, strict=True)]
     window = values[tuple(slice(start, start + SHOWN) for start in starts)]
-    inner = tuple(n - start for n, start in zip(index, starts, strict=True))
-    return _rounded(window), inner
+    return window, tuple(n - start for n, start in zip(index, starts, strict=True))
 
 
 def _rounded(values: np.ndarray) -> Any:

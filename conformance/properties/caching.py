@@ -109,7 +109,7 @@ def cache_reaches_back(trial: Trial) -> None:
         changes.append(changed)
     subject = _subject(trial)
     fed = [(c, sizes) for c in (content, *changes)]
-    before, *after = subject.sequences(trial.case, *fed)
+    before, *after = subject.sequences(trial.case, *fed, anew=True)
     for j, outputs in enumerate(after):
         for n in (1, 2):
             moved = np.abs(outputs[n] - before[n]) if outputs[n].shape == before[n].shape else np.ones(1)
@@ -193,8 +193,9 @@ def cache_new_memory(trial: Trial) -> None:
     if np.abs(expected - former).max() < 1e-3:
         raise trial.skip("the memory makes no difference to it")
     trial.shown = {subject.content: content}
+    one = subject.another(trial.case)
     for case, right in ((old, former), (trial.case, expected)):
-        outputs = subject.pieces(content, case, sizes)[0]
+        outputs = subject.pieces(content, case, sizes, on=one)[0]
         subject.last_calls = subject.chains[0][-1]
         for t, observed in enumerate(outputs):
             what = f"begun anew with another memory and fed one token at a time, the output at position {t}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..candidates.caching import CachingSubject
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 MOVED = 1e-7
+PROMPTS = 12  # from which those are taken that tell most
 
 
 def _subject(trial: Trial) -> LanguageSubject:
@@ -404,7 +407,9 @@ def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
 def _generated(trial: Trial, ids: np.ndarray, n: int, **options: object) -> np.ndarray:
     """What the candidate's own method returns for a prompt, (B, ·)."""
     subject = _subject(trial)
-    call = subject.generation(ids, n, trial.case, **options)
+    # Each claim has an object of its own: what another claim generated leaves no trace in it.
+    own = subject.weighted(trial.case, f"generating for {trial.claim.id}")
+    call = replace(subject.generation(ids, n, trial.case, **options), built=own)
     subject.last_calls = (call,)
     trial.shown = {"prompt": ids, "n": n}
     if subject.unbatched and len(ids) > 1:
@@ -414,10 +419,19 @@ def _generated(trial: Trial, ids: np.ndarray, n: int, **options: object) -> np.n
         return np.concatenate(rows)
     answer = subject.session.calls([call])[0]
     if isinstance(answer, CallFailed) and answer.kind == "exception" and len(ids) > 1:
-        alone = subject.session.calls([subject.generation(ids[:1], n, trial.case, **options)])[0]
+        single = subject.generation(ids[:1], n, trial.case, **options)
+        alone = subject.session.calls([replace(single, built=own)])[0]
         if not isinstance(alone, CallFailed):
             raise trial.skip("it takes one prompt at a time")
     return subject.tokens(answer, len(ids))
+
+
+def _paths(trial: Trial) -> list[dict[str, object]]:
+    """What to pass for each path through the generating method: without a cache and with it, where it has both."""
+    generator = _subject(trial).generator
+    if generator is None or "use_cache" not in generator.arguments:
+        return [{}]
+    return [{"use_cache": False}, {"use_cache": True}]
 
 
 def _new(ids: np.ndarray, n: int, tokens: np.ndarray) -> np.ndarray:
@@ -450,12 +464,13 @@ def lm_generates_length(trial: Trial) -> None:
     """The prompt unchanged in front (or left out), and exactly n new tokens, all of the vocabulary."""
     as_declared(trial)
     ids, n = content_of(trial), trial.case["n"]
-    new = _new(ids, n, _generated(trial, ids, n))
-    if new.size and (new.min() < 0 or new.max() >= trial.case["V"]):
-        raise Violation(
-            f"it generated ids outside of the vocabulary of {trial.case['V']}",
-            Difference(f"0 to {trial.case['V'] - 1}", new.tolist()),
-        )
+    for options in _paths(trial):
+        new = _new(ids, n, _generated(trial, ids, n, **options))
+        if new.size and (new.min() < 0 or new.max() >= trial.case["V"]):
+            raise Violation(
+                f"it generated ids outside of the vocabulary of {trial.case['V']}",
+                Difference(f"0 to {trial.case['V'] - 1}", new.tolist()),
+            )
 
 
 def _same_tokens(ids: np.ndarray, expected: np.ndarray, new: np.ndarray) -> None:
@@ -484,34 +499,47 @@ def lm_generates_greedily(trial: Trial) -> None:
     _only_greedy(trial)
     ids, n = content_of(trial), trial.case["n"]
     expected = _greedy(trial, ids, n)
-    generator = _subject(trial).generator
-    ways: list[dict[str, object]] = [{}]
-    if generator is not None and "use_cache" in generator.arguments:
-        ways = [{"use_cache": False}, {"use_cache": True}]
-    for options in ways:
+    for options in _paths(trial):
         _same_tokens(ids, expected, _new(ids, n, _generated(trial, ids, n, **options)))
 
 
+def _changing(trial: Trial, n: int) -> np.ndarray:
+    """(B, T) prompts, of several those whose continuation changes most from where max_len is reached.
+
+    Where a text only repeats one token, tokens of the wrong part of it show nothing.
+    """
+    case = trial.case
+    ids = _subject(trial).draw_ids(case.replaced(B=PROMPTS))
+    T, room, found = ids.shape[1], case["max_len"], ids
+    for _ in range(n):
+        last = whole(trial, found[:, -room:])[:, -1]
+        if last.ndim != 2:
+            raise trial.skip("the logits have another shape")
+        found = np.concatenate([found, last.argmax(axis=-1)[:, None]], axis=1)
+    changes = (np.diff(found[:, max(room, T) :], axis=1) != 0).sum(axis=1)
+    return ids[np.argsort(-changes, kind="stable")[: case["B"]]]
+
+
 def lm_generates_past_capacity(trial: Trial) -> None:
-    """Beyond max_len: refused, ended there, or by the last max_len tokens."""
+    """Beyond max_len, on each path: refused, ended there, or by the last max_len tokens."""
     as_declared(trial)
     _only_greedy(trial)
-    ids, n = content_of(trial), trial.case["n"]
-    T, room = ids.shape[1], trial.case["max_len"]
-    generator = _subject(trial).generator
-    options = {"use_cache": False} if generator is not None and "use_cache" in generator.arguments else {}
-    try:
-        tokens = _generated(trial, ids, n, **options)
-    except CallFailed as error:
-        if error.kind == "exception":
-            return
-        raise
-    expected = _greedy(trial, ids, n)
-    if room <= tokens.shape[1] < T + n and np.array_equal(tokens[:, :T], ids):
-        new = tokens[:, T:]  # it ended when it was full
-    else:
-        new = _new(ids, n, tokens)
-    _same_tokens(ids, expected, new)
+    n, room = trial.case["n"], trial.case["max_len"]
+    ids = _changing(trial, n)
+    T = ids.shape[1]
+    for options in _paths(trial):
+        try:
+            tokens = _generated(trial, ids, n, **options)
+        except CallFailed as error:
+            if error.kind == "exception":
+                continue
+            raise
+        expected = _greedy(trial, ids, n)
+        if room <= tokens.shape[1] < T + n and np.array_equal(tokens[:, :T], ids):
+            new = tokens[:, T:]  # it ended when it was full
+        else:
+            new = _new(ids, n, tokens)
+        _same_tokens(ids, expected, new)
 
 
 def lm_stops(trial: Trial, where: str) -> None:
@@ -523,12 +551,19 @@ def lm_stops(trial: Trial, where: str) -> None:
         raise trial.skip("it takes no id at which to stop")
     ids, n = content_of(trial)[:1], trial.case["n"]
     expected = _greedy(trial, ids, n)[0].tolist()
-    T = ids.shape[1]
+    for options in _paths(trial):
+        _stops(trial, where, ids, expected, options)
+
+
+def _stops(
+    trial: Trial, where: str, ids: np.ndarray, expected: list[int], options: dict[str, object]
+) -> None:
+    T, n = ids.shape[1], trial.case["n"]
     if where == "prompt":
         unused = [int(token) for token in ids[0] if token not in expected]
         if not unused:
             raise trial.skip("every token of the prompt is generated as well")
-        tokens = _generated(trial, ids, n, eos=unused[0])
+        tokens = _generated(trial, ids, n, eos=unused[0], **options)
         if tokens.shape[1] in (T, 0) and n:
             raise Violation(
                 f"the prompt {ids[0].tolist()} holds the id {unused[0]} at which to stop, and nothing was generated",
@@ -538,7 +573,7 @@ def lm_stops(trial: Trial, where: str) -> None:
         return
     eos = expected[n // 2]
     end = expected.index(eos)
-    tokens = _generated(trial, ids, n, eos=eos)[0].tolist()
+    tokens = _generated(trial, ids, n, eos=eos, **options)[0].tolist()
     new = tokens[T:] if tokens[:T] == ids[0].tolist() else tokens
     rest = new[end + 1 :]
     if (

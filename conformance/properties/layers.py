@@ -76,7 +76,8 @@ def _given(trial: Trial) -> Inputs:
 
 def layer_weights(trial: Trial) -> None:
     """(B, h, T, S), or (B, T, S) averaged; rows sum to 1, no entry below 0, and 0 where blocked."""
-    inputs = _given(trial)
+    causal = bool(getattr(layer_of(trial), "causal", False))
+    inputs = trial.inputs if causal else _given(trial)
     weights = trial.call(inputs).get("weights")
     case = trial.case
     T = inputs[layer_of(trial).sequences[0]].shape[1]
@@ -93,7 +94,7 @@ def layer_weights(trial: Trial) -> None:
     trial.same(weights.sum(axis=-1), np.ones(weights.shape[:-1]), "the sum of a row of weights", LOOSE)
     trial.holds(weights >= -1e-7, weights, "a weight is below zero", "at least 0")
     allowed = inputs.get("allowed")
-    if getattr(layer_of(trial), "causal", False):
+    if causal:
         allowed = np.broadcast_to(np.tri(T, S, dtype=bool), (case["B"], T, S))
     if allowed is not None:
         blocked = np.broadcast_to(~allowed if weights.ndim == 3 else ~allowed[:, None], weights.shape)
@@ -112,6 +113,9 @@ def masked_layer(trial: Trial) -> None:
     gentle = {name: inputs[name] * 0.4 for name in ("query", "key")}
     inputs = subject.default(inputs.replaced(**gentle))
     before = trial.call(inputs)["output"]
+    if getattr(subject, "causal", False):
+        allowed = allowed & np.tri(allowed.shape[1], dtype=bool)
+    sees = allowed.any(axis=2)  # a query that sees nothing may give anything
     rng = trial.case.rng
     for j in range(inputs["key"].shape[1]):
         changed = {}
@@ -120,7 +124,7 @@ def masked_layer(trial: Trial) -> None:
             values[:, j] += normal(rng, values[:, j].shape, 1.0) + 0.3
             changed[name] = values
         after = trial.call(subject.default(inputs.replaced(**changed)))["output"]
-        hidden = ~allowed[:, :, j]
+        hidden = ~allowed[:, :, j] & sees
         if one:
             hidden = hidden & (np.arange(hidden.shape[1]) != j)[None, :]
         where = np.broadcast_to(hidden[:, :, None], before.shape)
@@ -269,12 +273,13 @@ def hides_padding(trial: Trial, of: str) -> None:
     trial.same(
         after, before, f"after a change of what is padding in the {of}, the output", allowed_for(trial), where
     )
-    if of == "target" and getattr(layer_of(trial), "triangle", False):
+    if of == "target" and getattr(layer_of(trial), "triangle", False) and layer_of(trial).has("causal"):
         _no_future_beside_padding(trial, inputs, before, hide)
     values = inputs[name].copy()
     values[:, 0] += normal(trial.case.rng, values[:, 0].shape, 2.0) + 0.5
     changed = _with_memory(trial, values, inputs) if of == "memory" else inputs.replaced(x=values)
-    moved = np.abs(trial.call(changed)["output"] - before).max(axis=(1, 2))
+    # Rows of padded queries may hold anything.
+    moved = np.abs(trial.call(changed)["output"] - before).max(axis=(1, 2), where=where, initial=0.0)
     if not (moved > 1e-9).all():
         b = int(np.argmin(moved))
         raise Violation(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...spec import Formula
 from ..candidates.errors import CallFailed
+from ..engine import blueprints
 from ..engine.base_state import base_state, is_gain
 from ..engine.cases import Case, Inputs, normal
 from ..engine.trial import Difference, Trial, Violation
@@ -105,6 +106,9 @@ def own_norms(trial: Trial, count: int) -> None:
         raise trial.skip("its norms have no gains that can be seen")
     own = [p for p in gains if not p["alias"]]
     if len(own) != count:
+        another = blueprints.another_kind(layer_of(trial), trial.case, known=True)
+        if another:
+            raise trial.skip(another)
         shared = "; some are one and the same" if len(own) < len(gains) else ""
         raise Violation(
             f"it has {len(own)} norms with a gain of their own, expected {count}{shared}",
@@ -155,8 +159,7 @@ def divides_or_refuses(trial: Trial) -> None:
     try:
         subject.session.build(odd)
         inputs = subject.default(trial.inputs.replaced(query=rows, key=rows, value=rows))
-        (call,) = subject.calls_for(inputs)
-        subject.send([replace(call, built=odd)])
+        subject.send([replace(call, built=odd) for call in subject.calls_for(inputs)])
     except CallFailed as error:
         if error.kind == "exception":
             return

@@ -134,7 +134,6 @@ def entropy_grows(trial: Trial) -> None:
                     f"{row_of(observed, b)}the entropy is {number(last[b])} at temperature {before} and "
                     f"{number(entropy[b])} at {temperature:g}; a higher temperature makes the distribution flatter",
                     Difference(f"more than {number(last[b])}", float(f"{entropy[b]:.5g}")),
-                    {"temperature": temperature},
                 )
         last, before = entropy, f"{temperature:g}"
 

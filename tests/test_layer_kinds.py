@@ -1,0 +1,451 @@
+"""Layers beside the lesson's form: other known kinds are not accused, and mistakes beside them are still found."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+import torch
+from triu.conformance.api import open_check
+from triu.spec import load_spec
+
+SPEC = load_spec()
+BAD = ("failed", "errored", "inconclusive", "suite_fault")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """Verdicts by claim for the claims of a role, or some of them, on a candidate."""
+
+    def judged(source, role, *parts, **options):
+        path = tmp_path / "candidate.py"
+        path.write_text(HEAD + textwrap.dedent(source), "utf-8")
+        check = open_check(path, spec=SPEC, in_process=True, seed=0, **options)
+        try:
+            claims = [c for c in SPEC.claims.values() if c.role == role]
+            found = {}
+            for claim in claims:
+                short = claim.id.split(".")[1]
+                if not parts or short in parts:
+                    (found[short],) = check.verdicts(claim)
+            assert found
+            return found
+        finally:
+            check.close()
+
+    return judged
+
+
+def verdicts(found):
+    return {part: verdict.verdict for part, verdict in found.items()}
+
+
+def accused(found):
+    return {
+        part: (v.verdict, v.reason, v.failure and v.failure.what)
+        for part, v in found.items()
+        if v.verdict in BAD and v.level == "MUST"
+    }
+
+
+HEAD = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def rotate(x):
+    c, T = x.shape[-1], x.shape[-2]
+    rate = 10000.0 ** (-torch.arange(0, c, 2, dtype=x.dtype) / c)
+    angle = torch.arange(T, dtype=x.dtype)[:, None] * rate
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
+
+
+def slopes(scores):
+    T, S = scores.shape[-2:]
+    away = torch.arange(S)[None] - torch.arange(T)[:, None]
+    return away * 0.5 ** torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype)[:, None, None]
+
+
+def rms(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class Heads(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        assert d_model % n_heads == 0
+        self.h = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x):
+        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+
+    def attend(self, x, z, mask=None, turn=lambda y: y, bias=lambda s: 0.0, scale=None):
+        q, k, v = turn(self.split(self.q(x))), turn(self.split(self.k(z))), self.split(self.v(z))
+        scores = q @ k.mT * (q.size(-1) ** -0.5 if scale is None else scale)
+        scores = scores + bias(scores)
+        if mask is not None:
+            scores = torch.where(mask, scores, -1e9)
+        weights = scores.softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2)), weights
+
+
+def past(x):
+    return torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
+
+"""
+
+OWN = """
+class CausalSelfAttention(Heads):
+    def forward(self, x):
+        return self.attend(x, x, past(x), {options})[0]
+"""
+KINDS = {
+    "rotary": "turn=rotate",
+    "alibi": "bias=slopes",
+    "norms": "turn=rms",
+    "layer norms": "turn=lambda y: F.layer_norm(y, y.shape[-1:])",
+    "cosines": "turn=lambda y: F.normalize(y, dim=-1), scale=10.0",
+    "rotary and norms": "turn=lambda y: rotate(rms(y))",
+}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_positions_and_norms_inside_attention_are_no_mistake(judge, options):
+    found = judge(OWN.format(options=options), "causal_self_attention")
+    assert not accused(found)
+    assert verdicts(found)["recomputed"] == "unsupported"
+    assert verdicts(found)["no-future"] == verdicts(found)["reach"] == "passed"
+
+
+SAME = ("", "")
+WRONG = {
+    "unscaled": ("scale=1.0", SAME),
+    "scaled by the width": ("scale=x.size(-1) ** -0.5", SAME),
+    "scaled by the length": ("scale=x.size(1) ** -0.5", SAME),
+    "not projected": ("", ("self.o(", "(")),
+    "values not projected": ("", ("self.split(self.v(z))", "self.split(z)")),
+    "rotary, values not projected": ("turn=rotate", ("self.split(self.v(z))", "self.split(z)")),
+    "norms, not projected": ("turn=rms", ("self.o(", "(")),
+    "rotary, values turned too": (
+        "turn=rotate",
+        (", self.split(self.v(z))", ", rotate(self.split(self.v(z)))"),
+    ),
+    "alibi, weights do not sum to one": ("bias=slopes", ("scores.softmax(-1)", "scores.sigmoid()")),
+    "uniform": ("scale=0.0", SAME),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_a_mistake_in_attention_is_not_taken_for_another_kind(judge, case):
+    options, (right, wrong) = case
+    assert right in HEAD
+    source = (
+        HEAD.replace(right, wrong) + OWN.format(options=options) if right else OWN.format(options=options)
+    )
+    assert verdicts(judge(source, "causal_self_attention", "recomputed"))["recomputed"] == "failed"
+
+
+BLOCK = """
+class GPTBlock(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff):
+        super().__init__()
+        self.attn = Heads(d_model, n_heads)
+        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range({count}))
+
+    def forward(self, x):
+        a = lambda y: self.attn.attend(y, y, past(y), {options})[0]
+        n = self.norms
+        {body}
+"""
+PARALLEL = "y = n[0](x); return x + a(y) + self.ff(y)"
+SANDWICH = "x = x + n[1](a(n[0](x))); return x + n[3](self.ff(n[2](x)))"
+PRE = "x = x + a(n[0](x)); return x + self.ff(n[1](x))"
+
+
+@pytest.mark.parametrize(("count", "body"), [(1, PARALLEL), (4, SANDWICH)], ids=["parallel", "sandwich"])
+def test_blocks_of_other_architectures_are_no_mistake(judge, count, body):
+    found = judge(BLOCK.format(count=count, body=body, options=""), "decoder_only_block")
+    assert not accused(found)
+    assert verdicts(found)["norms"] == verdicts(found)["recomputed"] == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("count", "body"),
+    [
+        (1, "x = x + a(n[0](x)); return x + self.ff(n[0](x))"),
+        (1, "y = n[0](x); return a(y) + self.ff(y)"),
+        (4, "x = x + n[1](a(n[0](x))); return n[3](self.ff(n[2](x)))"),
+        (3, "x = x + a(n[0](x)); return x + self.ff(n[1](x)) + 0 * n[2](x)"),
+    ],
+)
+def test_a_wrong_number_of_norms_is_still_one(judge, count, body):
+    found = judge(BLOCK.format(count=count, body=body, options=""), "decoder_only_block", "norms")
+    assert verdicts(found)["norms"] == "failed"
+
+
+@pytest.mark.parametrize("options", ["turn=rotate", "bias=slopes"])
+def test_positions_inside_a_block_are_no_mistake(judge, options):
+    found = judge(BLOCK.format(count=2, body=PRE, options=options), "decoder_only_block")
+    assert not accused(found)
+    assert verdicts(found)["recomputed"] == "unsupported"
+
+
+def test_a_missing_residual_beside_rotary_positions_is_told(judge):
+    body = "x = a(n[0](x)); return x + self.ff(n[1](x))"
+    source = BLOCK.format(count=2, body=body, options="turn=rotate")
+    assert verdicts(judge(source, "decoder_only_block", "recomputed"))["recomputed"] == "failed"
+
+
+def test_a_layer_that_takes_no_odd_width_for_no_reason_is_told(judge):
+    source = """
+    class CausalSelfAttention(Heads):
+        def forward(self, x):
+            x.unflatten(-1, (self.h, 2, -1)) if x.size(-1) // self.h > 1 else x
+            return self.attend(x, x, past(x))[0]
+    """
+    assert verdicts(judge(source, "causal_self_attention", "shape"))["shape"] == "errored"
+
+
+# masks
+
+CROSS = """
+class CrossAttention(Heads):
+    def forward(self, x, memory, memory_padding_mask=None):
+        mask = None if memory_padding_mask is None else ~memory_padding_mask[{axes}]
+        {result}
+"""
+ALONE = "return self.attend(x, memory, mask)[0]"
+ALONG_KEYS, ALONG_QUERIES = ":, None, None, :", ":, None, :, None"
+
+
+def test_a_padding_mask_along_the_keys_is_right(judge):
+    found = judge(CROSS.format(axes=ALONG_KEYS, result=ALONE), "cross_attention", "padding")
+    assert verdicts(found)["padding"] == "passed"
+
+
+def test_a_padding_mask_along_the_queries_is_told(judge):
+    found = judge(CROSS.format(axes=ALONG_QUERIES, result=ALONE), "cross_attention", "padding")
+    assert verdicts(found)["padding"] in ("failed", "errored")
+
+
+def test_a_padding_mask_along_the_queries_of_a_block_is_told(judge):
+    source = """
+    class DecoderBlock(nn.Module):
+        def __init__(self, d_model, n_heads, d_ff):
+            super().__init__()
+            self.own, self.cross = Heads(d_model, n_heads), Heads(d_model, n_heads)
+            self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+            self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range(3))
+
+        def forward(self, x, memory, src_padding_mask=None):
+            real = None if src_padding_mask is None else ~src_padding_mask[:, None, :, None]
+            x = self.norms[0](x + self.own.attend(x, x, past(x))[0])
+            x = self.norms[1](x + self.cross.attend(x, memory, real)[0])
+            return self.norms[2](x + self.ff(x))
+    """
+    found = judge(source, "decoder_block", "memory-padding", "recomputed")
+    assert verdicts(found)["memory-padding"] in ("failed", "errored")
+    assert verdicts(found)["recomputed"] == "passed"
+
+
+def test_a_mask_of_attention_that_fits_where_lengths_are_equal_is_judged_there(judge):
+    source = """
+    class MultiHeadAttention(Heads):
+        def forward(self, query, key, value, mask=None):
+            '''mask: (B, S), True = allowed'''
+            mask = None if mask is None else mask[:, None, :, None]
+            q, k, v = self.split(self.q(query)), self.split(self.k(key)), self.split(self.v(value))
+            scores = q @ k.mT / q.size(-1) ** 0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -1e9)
+            return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    """
+    assert verdicts(judge(source, "multihead_attention", "mask"))["mask"] == "failed"
+    right = source.replace(":, None, :, None", ":, None, None, :")
+    assert verdicts(judge(right, "multihead_attention", "mask"))["mask"] == "passed"
+
+
+def test_weights_with_a_row_for_each_key_are_told(judge):
+    turned = "y, w = self.attend(x, memory, mask); return y, w{}.mT"
+    for average in ("", ".mean(1)"):
+        source = CROSS.format(axes=ALONG_KEYS, result=turned.format(average))
+        assert verdicts(judge(source, "cross_attention", "weights"))["weights"] == "failed"
+    right = CROSS.format(axes=ALONG_KEYS, result="return self.attend(x, memory, mask)")
+    assert verdicts(judge(right, "cross_attention", "weights"))["weights"] == "passed"
+
+
+FULL = """
+class MultiHeadAttention(Heads):
+    def forward(self, query, key, value, {parameter}=None):
+        '''{words}'''
+        q, k, v = self.split(self.q(query)), self.split(self.k(key)), self.split(self.v(value))
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        if {parameter} is not None:
+            m = {parameter}
+            {use}
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+FILL = "scores = scores.masked_fill(~m, -1e9)"
+
+
+def full(parameter="mask", words="mask: (T, S) or (B, T, S), True = allowed", shape="", use=FILL):
+    name = parameter.split(":")[0]
+    return FULL.replace("{parameter}=None", "{first}=None").format(
+        first=parameter, parameter=name, words=words, use=f"{shape}; {use}" if shape else use
+    )
+
+
+def test_each_sequence_has_a_mask_of_its_own(judge):
+    axis = "m = m[:, None] if m.dim() == 3 else m"
+    assert verdicts(judge(full(shape=axis), "multihead_attention", "mask"))["mask"] == "passed"
+    first = "m = m[0] if m.dim() == 3 else m"
+    assert verdicts(judge(full(shape=first), "multihead_attention", "mask"))["mask"] == "failed"
+
+
+def test_a_layer_with_one_mask_for_all_sequences_is_not_asked_for_more(judge):
+    source = full(shape="assert m.dim() == 2")
+    assert verdicts(judge(source, "multihead_attention", "mask"))["mask"] == "passed"
+
+
+ADD = "scores = scores + m"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ("mask", "mask: True = allowed. Padding is (B, 1, 1, S)."),
+        ("mask", "mask: a boolean tensor, for padding too"),
+        ("allowed", ""),
+        ("blocked", ""),
+        ("mask: 'torch.BoolTensor'", ""),
+    ],
+)
+def test_a_boolean_mask_is_not_added(judge, parameter, words):
+    source = full(parameter, words, use=ADD)
+    assert verdicts(judge(source, "multihead_attention", "mask"))["mask"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ("mask", ""),
+        ("mask", "mask: additive, 0 = allowed, -inf = blocked"),
+        ("mask", "mask: float, not boolean"),
+        ("attn_mask", "attn_mask is added to the scores; padding is hidden in it as well"),
+    ],
+)
+def test_a_float_mask_is_added(judge, parameter, words):
+    source = full(parameter, words, use=ADD)
+    assert verdicts(judge(source, "multihead_attention", "mask"))["mask"] == "passed"
+
+
+PADDED = """
+class GPTBlock(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff):
+        super().__init__()
+        self.attn = Heads(d_model, n_heads)
+        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.n1, self.n2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+
+    def forward(self, x, {name}=None):
+        '''{name}: (B, T), True = real tokens'''
+        own = past(x)
+        if {name} is not None:
+            own = {mask}
+        x = self.n1(x + self.attn.attend(x, x, own)[0])
+        return self.n2(x + self.ff(x))
+"""
+
+
+@pytest.mark.parametrize("name", ["padding_mask", "attention_mask", "mask"])
+def test_padding_in_a_decoder_only_block(judge, name):
+    right, wrong = f"own & {name}[:, None, None]", f"own & {name}[:, None, :, None]"
+    found = judge(PADDED.format(name=name, mask=right), "decoder_only_block")
+    assert not accused(found)
+    assert verdicts(found)["padding"] == verdicts(found)["recomputed"] == "passed"
+    for mask in (wrong, "own", f"{name}[:, None, None]"):
+        found = judge(PADDED.format(name=name, mask=mask), "decoder_only_block", "padding")
+        assert verdicts(found)["padding"] == "failed", mask
+
+
+OWN_AND_PADDING = """
+class SelfAttention(Heads):
+    def forward(self, x, attention_mask=None):
+        '''attention_mask: (B, T), 1 = token, 0 = padding'''
+        mask = past(x)
+        if attention_mask is not None:
+            mask = {mask}
+        return self.attend(x, x, mask)[0]
+"""
+
+
+def test_self_attention_may_hide_the_future_beside_padding(judge):
+    source = OWN_AND_PADDING.format(mask="mask & attention_mask.bool()[:, None, None]")
+    found = judge(source, "multihead_attention")
+    assert not accused(found)
+    assert verdicts(found)["mask"] == verdicts(found)["recomputed"] == "passed"
+    for mask in ("mask", "mask & ~attention_mask.bool()[:, None, None]"):
+        found = judge(OWN_AND_PADDING.format(mask=mask), "multihead_attention", "mask")
+        assert verdicts(found)["mask"] == "failed"
+
+
+def test_a_full_mask_is_the_one_that_hides_the_future(judge):
+    source = """
+    class SelfAttention(Heads):
+        def forward(self, x, mask=None):
+            '''mask: (T, T) or (B, T, T), True = allowed'''
+            own = past(x)
+            if mask is not None:
+                own = own & (mask[:, None] if mask.dim() == 3 else mask)
+            return self.attend(x, x, own)[0]
+    """
+    assert verdicts(judge(source, "multihead_attention", "mask"))["mask"] == "failed"
+
+
+@pytest.mark.parametrize("arguments", ["q, kv", "x, enc_outputs, blocked=None"])
+def test_further_names_of_arguments(judge, arguments):
+    name = "MultiHeadAttention" if "kv" in arguments else "CrossAttention"
+    first, second = arguments.split(", ")[:2]
+    hidden = "~blocked[:, None, None]" if "blocked" in arguments else "None"
+    source = f"""
+    class {name}(Heads):
+        def forward(self, {arguments}):
+            mask = {hidden} if {"blocked is not None" if "blocked" in arguments else "False"} else None
+            return self.attend({first}, {second}, mask)[0]
+    """
+    role = "multihead_attention" if "kv" in arguments else "cross_attention"
+    found = judge(source, role)
+    assert not accused(found)
+    assert verdicts(found)["recomputed"] == "passed"
+    if "blocked" in arguments:
+        assert verdicts(found)["padding"] == "passed"
+
+
+@pytest.mark.parametrize(("words", "verdict"), [("-> scores (B, V)", "unsupported"), ("", "inconclusive")])
+def test_a_stack_that_is_said_to_give_the_last_position_alone(judge, words, verdict):
+    source = f"""
+    class DecoderStack(nn.Module):
+        def __init__(self, V, d, H, d_ff):
+            super().__init__()
+            self.embed = nn.Embedding(V, d)
+            self.block = nn.TransformerDecoderLayer(d, H, d_ff, 0.0, batch_first=True)
+            self.head = nn.Linear(d, V)
+
+        def forward(self, tgt, memory):
+            '''{words}'''
+            x = self.embed(tgt)
+            return self.head(self.block(x, memory, tgt_mask=~past(x))[:, -1])
+    """
+    assert verdicts(judge(source, "decoder_stack", "no-future"))["no-future"] == verdict
