@@ -85,7 +85,8 @@ class Check:
                     on_verdict(verdict)
         self._add_causes(verdicts)
         if any(v.verdict in ("failed", "errored") for v in verdicts):
-            from .engine.diagnosis import Doctor, suspects_of
+            from .engine.diagnosis import Doctor
+            from .engine.suspects import suspects_of
 
             with one_thread():
                 verdicts = Doctor(self.engine, suspects_of(self.spec)).explained(verdicts)

@@ -203,7 +203,7 @@ def _finish(
 def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> None:
     """List all claims, or explain one."""
     spec = _load(spec_files)
-    from ..reports.text import claim_text, claims_text
+    from ..reports.claims import claim_text, claims_text
 
     if claim is None:
         chosen = [c for c in spec.claims.values() if role in (None, c.role, *c.partners)]

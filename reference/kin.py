@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,8 +16,8 @@ class ParallelBlock(DecoderOnlyBlock):
     Source: Wang and Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2.
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_ff: int, *, norms: int = 1, **options: object) -> None:
-        super().__init__(d_model, n_heads, d_ff, **options)  # type: ignore[arg-type]
+    def __init__(self, d_model: int, n_heads: int, d_ff: int, *, norms: int = 1, **options: Any) -> None:
+        super().__init__(d_model, n_heads, d_ff, **options)
         self.norms = nn.ModuleList(list(self.norms)[:norms])
 
     def _run(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -37,9 +38,9 @@ class SandwichBlock(DecoderOnlyBlock):
         d_ff: int,
         *,
         norm: Callable[[int], nn.Module],
-        **options: object,
+        **options: Any,
     ) -> None:
-        super().__init__(d_model, n_heads, d_ff, norm=norm, **options)  # type: ignore[arg-type]
+        super().__init__(d_model, n_heads, d_ff, norm=norm, **options)
         self.norms_behind = nn.ModuleList(norm(d_model) for _ in range(2))
 
     def _run(self, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,8 +1,9 @@
 """Renders reports: for a terminal, as Markdown, as JSON."""
 
+from .claims import claim_text, claims_text
 from .json_report import from_json, to_json
 from .markdown import to_markdown
-from .text import claim_text, claims_text, to_text
+from .text import to_text
 from .writing import write_whole
 
 __all__ = ["claim_text", "claims_text", "from_json", "to_json", "to_markdown", "to_text", "write_whole"]

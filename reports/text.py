@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ..spec import BoundObject, Claim, Failure, Likely, PropertySpec, Report, Verdict
+from ..spec import BoundObject, Failure, Likely, Report, Verdict
 from .safe import clean, clean_lines
 
 MARKS = {
@@ -66,7 +66,7 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
     lines = [*(paint(line, "green" if report.conforms else "red") for line in told), counts_line(report), ""]
     lines += _binding_full(report, width) if binding else _binding_short(report, width)
     for note in report.notes:
-        lines += _wrapped(f"note: {clean(note)}", width)
+        lines += wrapped(f"note: {clean(note)}", width)
     loud = [v for v in report.verdicts if v.verdict in LOUD]
     told_already: set[tuple[str, str]] = set()  # objects with the mistake that was named for them
     for level, title in (
@@ -88,7 +88,8 @@ def _painter(color: bool) -> Any:
     return lambda text, name: f"\x1b[{codes[name]}m{text}\x1b[0m" if color else text
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines of at most ``width`` columns; an empty one for no text."""
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     ) or [""]
@@ -116,7 +117,7 @@ def _binding_short(report: Report, width: int) -> list[str]:
         )
     for item in report.binding:
         if not item.judged:
-            lines += _wrapped(
+            lines += wrapped(
                 f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  "
             )
     return lines
@@ -179,12 +180,12 @@ def _failure(
     lines.append(paint(f"  {verdict.level} {verdict.claim}  {verdict.verdict}", "dim"))
     indent = "    "
     if failure.meant:
-        lines += _wrapped(clean(failure.meant), width, indent)
-    lines += _wrapped(clean(failure.what), width, indent)
+        lines += wrapped(clean(failure.meant), width, indent)
+    lines += wrapped(clean(failure.what), width, indent)
     if verdict.verdict != "inconclusive":
         lines += [indent + "  " + line for line in side_by_side(failure, width - len(indent) - 2)]
         if failure.case:
-            lines += _wrapped(f"smallest case: {case_line(failure)}", width, indent)
+            lines += wrapped(f"smallest case: {case_line(failure)}", width, indent)
     advice = failure.hint
     if failure.likely:
         named = (verdict.object, failure.likely.mutant)
@@ -193,7 +194,7 @@ def _failure(
         if named in told_already:
             line, advice = f"likely mistake: the same as above ({failure.likely.mutant})", ""
         told_already.add(named)
-        lines += _wrapped(line, width, indent)
+        lines += wrapped(line, width, indent)
     if advice:
         lines += textwrap.wrap(f"→ {advice}", width, initial_indent=indent, subsequent_indent=indent + "  ")
     if failure.snippet:
@@ -212,20 +213,20 @@ def _failure(
         names = [v.claim for v in held]
         more = f" and {len(names) - 4} more" if len(names) > 5 else ""
         names = names[:4] if more else names
-        lines += _wrapped(f"not tried until this is right: {', '.join(names)}{more}", width, indent)
+        lines += wrapped(f"not tried until this is right: {', '.join(names)}{more}", width, indent)
     return lines
 
 
 def replay_text(before: Verdict, state: str, now: Failure | None, why: str, width: int = 100) -> str:
     """A stored failure beside what became of it."""
     mark = {"fixed": MARKS["passed"], "still failing": MARKS["failed"]}.get(state, MARKS["errored"])
-    lines = _wrapped(f"{mark} {clean(before.object)}: {before.title}  ({before.claim}): {state}", width)
+    lines = wrapped(f"{mark} {clean(before.object)}: {before.title}  ({before.claim}): {state}", width)
     if state == "different" and before.failure is not None:
-        lines += _wrapped(f"before: {clean(before.failure.what)}", width, "    ")
+        lines += wrapped(f"before: {clean(before.failure.what)}", width, "    ")
     if why and now is None:
-        lines += _wrapped(f"now: {clean(why)}", width, "    ")
+        lines += wrapped(f"now: {clean(why)}", width, "    ")
     if now is not None:
-        lines += _wrapped(f"now: {clean(now.what)}", width, "    ")
+        lines += wrapped(f"now: {clean(now.what)}", width, "    ")
         lines += ["      " + line for line in side_by_side(now, width - 6)]
     return "\n".join(lines) + "\n"
 
@@ -321,7 +322,7 @@ def _summary(report: Report, width: int) -> list[str]:
     if passed:
         cases = sum(v.evidence.cases for v in passed)
         by_role = _count_by(passed, lambda v: v.role)
-        lines += _wrapped(
+        lines += wrapped(
             f"Passed: {len(passed)} ({', '.join(f'{role} {n}' for role, n in by_role.items())}), {cases} cases in all.",
             width,
         )
@@ -332,7 +333,7 @@ def _summary(report: Report, width: int) -> list[str]:
         )
         simple = [role for role in roles if " and " not in role]
         if simple:
-            lines += _wrapped(f"Not provided, so not judged: {', '.join(simple)}.", width)
+            lines += wrapped(f"Not provided, so not judged: {', '.join(simple)}.", width)
     outside = [v for v in report.verdicts if v.verdict == "unsupported" and v.object != "—"]
     if outside:
         reasons: dict[str, list[str]] = {}
@@ -351,70 +352,3 @@ def _count_by(verdicts: Iterable[Verdict], key: Any) -> Mapping[str, int]:
     for verdict in verdicts:
         counts[key(verdict)] = counts.get(key(verdict), 0) + 1
     return counts
-
-
-def claims_text(claims: Sequence[Claim]) -> str:
-    """A table of claims: id, level, role, first source."""
-    rows = [[c.id, c.level, c.role_label, c.source[0]] for c in claims]
-    return (
-        tabulate(
-            rows, ["claim", "level", "role", "source"], tablefmt="simple", maxcolwidths=[None, None, None, 60]
-        )
-        + "\n"
-    )
-
-
-def claim_text(claim: Claim, how: PropertySpec, width: int = 100) -> str:
-    """One claim explained: statement, how it is checked, what must be seen, source."""
-    lines = [
-        f"{claim.id}  {claim.level}  ({claim.role_label})",
-        "",
-        *_wrapped(claim.title, width),
-        "",
-        *_wrapped(claim.statement, width),
-    ]
-    lines += ["", "How it is checked", *_wrapped(how.how, width, "  ")]
-    cases = ", ".join(f"{name} {_values(values)}" for name, values in claim.domain.dimensions.items())
-    lines += _wrapped(f"Cases: {cases}", width, "  ")
-    given = {
-        name: _argument(value) for name, value in claim.arguments.items() if not isinstance(value, Mapping)
-    }
-    if given:
-        lines += _wrapped(
-            "With: " + "; ".join(f"{name} = {value}" for name, value in given.items()), width, "  "
-        )
-    if claim.requires:
-        lines += _wrapped(f"Only where: {'; '.join(f.text for f in claim.requires)}", width, "  ")
-    seen = "; ".join(f.text for f in claim.evidence) or "at least one case"
-    lines += ["", "What must be seen for a pass", *_wrapped(seen, width, "  ")]
-    conditions = [
-        *claim.needs,
-        *(f"{name} is {' or '.join(values)}" for name, values in claim.conventions.items()),
-    ]
-    if conditions:
-        lines += _wrapped(f"Concerns candidates with: {'; '.join(conditions)}", width, "  ")
-    if claim.tolerance:
-        lines += _wrapped(
-            f"Allowed error: {claim.tolerance.absolute:g} ({claim.tolerance.reason})", width, "  "
-        )
-    if claim.rests_on:
-        lines += ["", "Rests on", *_wrapped(", ".join(claim.rests_on), width, "  ")]
-    lines += ["", "Source", *(line for s in claim.source for line in _wrapped(s, width, "  "))]
-    lines += ["", "If it breaks", *_wrapped(claim.hint, width, "  "), "", f"Defined in {claim.file}"]
-    return "\n".join(lines) + "\n"
-
-
-def _values(values: Sequence[Any]) -> str:
-    if (
-        len(values) > 4
-        and all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-        and values == tuple(range(values[0], values[-1] + 1))
-    ):
-        return f"{values[0]}…{values[-1]}"
-    return "{" + ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in values) + "}"
-
-
-def _argument(value: Any) -> str:
-    if isinstance(value, tuple) and value and hasattr(value[0], "text"):
-        return "[" + ", ".join(axis.text for axis in value) + "]"
-    return getattr(value, "text", None) or str(list(value) if isinstance(value, tuple) else value)

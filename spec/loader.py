@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -81,18 +81,9 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
             raise SpecError(
                 f"{path}: property {names}: a kind of check is code of triu's own; a spec file cannot define one"
             )
-        for kind, build, into in (
-            ("property", _property, properties),
-            ("role", _role, roles),
-            ("domain", _domain, domains),
-        ):
-            for name, table in document.get(kind, {}).items():
-                if name in into:
-                    raise SpecError(
-                        f"{_file(path)}: {kind} {name}: defined twice, in {_file(origin[kind + name])} too"
-                    )
-                origin[kind + name] = path
-                into[name] = build(path, name, table)  # type: ignore[operator]
+        _add("property", _property, properties, path, document, origin)
+        _add("role", _role, roles, path, document, origin)
+        _add("domain", _domain, domains, path, document, origin)
     claims: dict[str, Claim] = {}
     for path, document in documents:
         for table in document.get("claim", []):
@@ -105,6 +96,24 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
             claims[claim.id] = claim
     _check_dependencies(claims)
     return Spec(frozen_map(roles), frozen_map(claims), frozen_map(properties), tuple(map(_file, files)))
+
+
+def _add(
+    kind: str,
+    build: Callable[[Path, str, Mapping[str, Any]], Any],
+    into: dict[str, Any],
+    path: Path,
+    document: Mapping[str, Any],
+    origin: dict[str, Path],
+) -> None:
+    """What a file defines of one kind.  Raises SpecError for a name that is defined already."""
+    for name, table in document.get(kind, {}).items():
+        if name in into:
+            raise SpecError(
+                f"{_file(path)}: {kind} {name}: defined twice, in {_file(origin[kind + name])} too"
+            )
+        origin[kind + name] = path
+        into[name] = build(path, name, table)
 
 
 def _file(path: Path) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from triu.conformance import check
+from triu.conformance.api import open_check
 from triu.reference.mutants import load_mutants
 from triu.reports import to_text
 from triu.spec import load_spec
@@ -32,14 +31,6 @@ def _elsewhere() -> Any:
 
 elsewhere = _elsewhere()
 ROWS = elsewhere.rows()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -103,3 +94,29 @@ def test_the_report_tells_mistake_and_correction(tmp_path: Path) -> None:
     assert mutant.misconception in text
     assert f"→ {mutant.correction}" in text
     assert "tell it from other known mistakes; attention-softmax-then-zero)" in text
+
+
+def test_a_candidate_that_hangs_where_the_check_did_not_go_is_not_tried_again_and_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "submission.py"
+    path.write_text(
+        "import torch\n"
+        "def attention(q, k, v, mask=None):\n"
+        '    """mask: True = allowed."""\n'
+        "    while mask is not None and float(q.abs().max()) > 40:\n"
+        "        pass\n"
+        "    scores = q @ k.transpose(-2, -1)\n"
+        "    if mask is not None:\n"
+        "        scores = scores.masked_fill(~mask.bool(), -1e9)\n"
+        "    w = scores.softmax(-1)\n"
+        "    return w @ v, w\n"
+    )
+    opened = open_check(path, spec=SPEC, call_seconds=1.0)
+    try:
+        report = opened.report([c for c in SPEC.claims.values() if c.role == "attention"])
+    finally:
+        opened.close()
+    assert [v.claim for v in report.verdicts if v.verdict == "failed"] == ["attention.scaled"]
+    late = [e for e in opened.session.log if e.error is not None and e.error.kind == "time-out"]
+    assert len(late) <= 1

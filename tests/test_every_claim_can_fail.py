@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from triu.conformance.api import Check, open_check
 from triu.spec import load_spec
 
@@ -49,12 +48,9 @@ ROWS = tuple(
 
 @pytest.fixture(scope="module")
 def checks() -> Iterator[dict[tuple[str, int], Check]]:
-    """The files opened so far; with one thread, since a second one only waits where arrays are this small."""
+    """The files opened so far."""
     opened: dict[tuple[str, int], Check] = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield opened
-    torch.set_num_threads(threads)
     for check in opened.values():
         check.close()
 

@@ -5,20 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-import torch
 from triu.conformance.api import open_check
 from triu.spec import load_spec
 
 SPEC = load_spec()
 BAD = ("failed", "errored", "inconclusive", "suite_fault")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 from triu.conformance.api import open_check
 from triu.spec import load_spec
 
@@ -15,14 +14,6 @@ VARIANTS = Path(__file__).parent / "variants"
 EXPECTED = tomllib.loads((VARIANTS / "expected.toml").read_text("utf-8"))
 SPEC = load_spec()
 BAD = ("failed", "errored", "inconclusive", "suite_fault")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def judge(path, roles=None, **options):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from triu.conformance.api import open_check
 from triu.conformance.engine.base_state import base_state, is_gain
 from triu.spec import load_spec
@@ -43,14 +42,6 @@ TOLD = {
     "no_activation": "feed-forward has no activation",
     "mixed_norms": "feed-forward .* norm on the other side",
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def judge(path, seed=0, claims=OF_THE_BLOCK, **options):

@@ -7,6 +7,7 @@ the same frame refers to what an earlier one returned or was given (``wire.Earli
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -91,7 +92,7 @@ def compositions(T: int) -> list[tuple[int, ...]]:
     return sorted(found, key=lambda sizes: (len(sizes), sizes))
 
 
-class CachingSubject(Subject):
+class CachingSubject(Subject, ABC):
     """A module that may have a cache: ``content`` is the argument that is cut into pieces along axis 1."""
 
     content = "x"
@@ -155,17 +156,17 @@ class CachingSubject(Subject):
 
     # calling
 
+    @abstractmethod
     def given(self, piece: np.ndarray, start: int, case: Mapping[str, Any]) -> dict[str, Any]:
         """The canonical arguments of a call on one piece, of which ``start`` tokens came before."""
-        raise NotImplementedError
 
     def width(self, case: Mapping[str, Any]) -> int:
         """The last axis of the output."""
         return int(case["h"] * case["d"])
 
+    @abstractmethod
     def output_of(self, raw: Any, pick: Sequence[str | int], shape: tuple[int, ...]) -> np.ndarray:
         """The output (B, n, …) in what came back, for a piece whose ids or vectors have ``shape``."""
-        raise NotImplementedError
 
     def whole_calls(
         self, content: np.ndarray, case: Case, extra: Mapping[str, Any] | None = None

@@ -315,6 +315,7 @@ class TokenSubject(SamplingSubject):
     """Results: ``tokens`` (draws, B); or ``probabilities`` of a function that returns the distribution itself."""
 
     told_by_answers = True
+    answers_by_chance = True
 
     def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
         """How often each token was drawn, in each row."""
@@ -322,10 +323,6 @@ class TokenSubject(SamplingSubject):
             return super().gist(inputs, results)
         drawn, V = results["tokens"], inputs["logits"].shape[-1]
         return {"frequencies": np.stack([(drawn == token).mean(axis=0) for token in range(V)], axis=-1)}
-
-    @property
-    def answers_exactly(self) -> bool:
-        return False
 
     def closeness(self, inputs: Inputs) -> float:
         """By chance two frequencies of one probability differ by more once in a hundred thousand."""

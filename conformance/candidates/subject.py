@@ -46,9 +46,9 @@ class Subject:
     """The base: builds, calls and remembers.  Subclasses know the conventions of their role."""
 
     costly = False  # a case takes so many calls that no smaller failing one is looked for
-    told_by_answers = (
-        False  # equal inputs give equal answers in all right ones: no weights, no chance, no choice
-    )
+    # Equal inputs give equal answers in all right ones: no weights, no choice; by chance, equal frequencies.
+    told_by_answers = False
+    answers_by_chance = False
 
     def __init__(self, session: Session, binding: Binding) -> None:
         self.session = session
@@ -205,11 +205,6 @@ class Subject:
         other.conventions[name] = (value, "tried")
         other.tentative = True
         return other
-
-    @property
-    def answers_exactly(self) -> bool:
-        """Whether its answers tell what it does without chance."""
-        return self.told_by_answers
 
     def closeness(self, inputs: Inputs) -> float:
         """How far two equal gists may be apart, beside their largest entry."""

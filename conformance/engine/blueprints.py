@@ -115,7 +115,7 @@ def forms(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -
                 )
         if "n_heads" not in subject.binding.constructor:  # the lesson's one head has no output projection
             module = layers.MultiHeadAttention(width, 1)
-            module.w_o = nn.Identity()  # type: ignore[assignment]
+            module.add_module("w_o", nn.Identity())
             yield Blueprint(module, run, {"heads": "1, no output projection"}, weights=weights)
         return
     if role == "feed_forward":

@@ -55,9 +55,8 @@ class Engine:
         self.spec, self.candidate, self.seed, self.examples = spec, candidate, seed, examples
         self.judges = judges
         self.alone = alone
-        self.failing: dict[
-            tuple[str, str], Case
-        ] = {}  # by claim and path of the object: the smallest case found
+        # By claim and path of the object: the smallest case that was found.
+        self.failing: dict[tuple[str, str], Case] = {}
         self._verdicts: dict[tuple[str, tuple[str, ...]], Verdict] = {}
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
