@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triu.conformance.api import open_check
+from triu.conformance.engine.suspects import suspects_of
 from triu.reference.mutants import load_mutants
 from triu.spec import Spec, Verdict
 
@@ -84,8 +85,12 @@ def _row(table: Mapping[str, Any]) -> Row:
     return Row(**{**table, "changes": changes})
 
 
-def judge(row: Row, spec: Spec, seed: int = 0) -> Outcome:
-    """Check a candidate on the claims of the mutant's role, in this process."""
+def judge(row: Row, spec: Spec, seed: int = 0, *, unknown: bool = False) -> Outcome:
+    """Check a candidate on the claims of the mutant's role, in this process.
+
+    With ``unknown`` as if its own mutant did not exist: then whatever is named is another mistake.
+    """
+    suspects_of(spec).without = row.mutant if unknown else ""
     role = spec.claims[load_mutants()[row.mutant].claim].role
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(row.file).name
@@ -96,4 +101,5 @@ def judge(row: Row, spec: Spec, seed: int = 0) -> Outcome:
         check.close()
     own = tuple(v for v in report.verdicts if not row.object or v.object == row.object)
     likely = (v.failure.likely for v in own if v.failure is not None)
-    return Outcome(tuple(dict.fromkeys(found.mutant for found in likely if found is not None)), own)
+    names = dict.fromkeys(found.mutant for found in likely if found is not None)
+    return Outcome(tuple(name for name in names if not (unknown and name == row.mutant)), own)

@@ -48,7 +48,12 @@ def main() -> None:
     jobs = [
         *(("mutant", name, seed) for seed in range(options.seeds) for name in load_mutants()),
         *(("variant", path.stem, seed) for seed in range(options.variant_seeds) for path in variants()),
-        *(("name", str(n), seed) for seed in range(options.name_seeds) for n in range(len(elsewhere.rows()))),
+        *(
+            (kind, str(n), seed)
+            for seed in range(options.name_seeds)
+            for kind in ("name", "unknown")
+            for n in range(len(elsewhere.rows()))
+        ),
     ]
     answers = run(jobs, options.workers)
     text = page(answers, options)
@@ -111,7 +116,7 @@ def answer(job: Job) -> Any:
     kind, name, seed = job
     if kind == "mutant":
         return mutant(name, seed)
-    return variant(name, seed) if kind == "variant" else named(int(name), seed)
+    return variant(name, seed) if kind == "variant" else named(int(name), seed, kind == "unknown")
 
 
 def victims() -> dict[str, list[str]]:
@@ -148,9 +153,9 @@ def variant(name: str, seed: int) -> list[list[str]]:
     return [[v.claim, v.object, v.verdict] for v in verdicts if v.verdict in bad and v.claim not in expected]
 
 
-def named(n: int, seed: int) -> str:
-    """Which mistake is named first for a row; empty for none."""
-    outcome = elsewhere.judge(elsewhere.rows()[n], the_spec(), seed)
+def named(n: int, seed: int, unknown: bool) -> str:
+    """Which mistake is named first for a row, or is if its own mutant did not exist; empty for none."""
+    outcome = elsewhere.judge(elsewhere.rows()[n], the_spec(), seed, unknown=unknown)
     return (outcome.named or ("",))[0]
 
 
@@ -167,6 +172,7 @@ def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
     accused = Counter((job[1], *what) for job, found in runs for what in found)
     names = [(table[int(job[1])], found) for job, found in answers.items() if job[0] == "name"]
     right = sum(found == row.mutant for row, found in names)
+    strangers = [found for job, found in answers.items() if job[0] == "unknown"]
     wrong = [(row.mutant, found) for row, found in names if found not in ("", row.mutant)]
     lines = [
         "# Trust",
@@ -203,6 +209,10 @@ def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
         f"{percent(right, len(names))}, a wrong one in {percent(len(wrong), len(names))}, none in the rest.",
         "",
         *listed(f"{one}: named {other} ({n})" for (one, other), n in Counter(wrong).items()),
+        f"The same candidates as if their own mutant did not exist, so that their mistake is none of the known ones: "
+        f"another one is named in {percent(sum(map(bool, strangers)), len(strangers))}. It is the one that does most "
+        "nearly the same, and often akin; the report says on how many cases it is so.",
+        "",
         "## What this does not show",
         "",
         "- Mutants have one bug each. Submissions with several are told what breaks, mostly without a name for it.",

@@ -45,6 +45,13 @@ FAULTS = {
     "residual stack": "the input is added again to what the layers give",
 }
 
+FAULT_MUTANTS = {
+    "positions in each layer": "stack-positions-in-each-layer",
+    "scaled twice": "stack-scaled-by-width",
+    "embedding to all": "stack-blocks-side-by-side",
+    "probabilities": "stack-returns-probabilities",
+}
+
 
 class Stack(nn.Module):
     """Ids → embedding, positions → blocks → scores, in one of the forms."""

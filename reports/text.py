@@ -239,11 +239,16 @@ def case_line(failure: Failure) -> str:
 
 def likely_line(likely: Likely, name: str) -> str:
     """The known mistake in a sentence, and what supports it."""
-    seen = f"seen on {likely.telling} of {likely.telling} cases that tell it from other known mistakes"
+    seen = f"seen on {likely.telling} of {likely.cases} cases that tell it from other known mistakes"
     if likely.by == "weights":
         sizes = f"{likely.cases} size" + "s" * (likely.cases > 1)
         seen = f"recomputed with equal weights in {sizes}, and told from other known mistakes"
-    told = f"{clean(name)} behaves exactly like this: {likely.misconception}"
+    if likely.by == "loading":
+        seen = f"with its weights that mistake gives the same output for {likely.cases} inputs, and no other does"
+    if likely.by == "claims":
+        seen = "no other known mistake breaks just these claims"
+    how = "exactly" if likely.exact else "most"
+    told = f"{clean(name)} behaves {how} like this: {likely.misconception}"
     return f"likely mistake: {told} ({seen}; {likely.mutant})"
 
 

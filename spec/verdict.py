@@ -21,14 +21,17 @@ REPORT_FORMAT = 2
 
 @dataclass(frozen=True)
 class Likely:
-    """A known mistake that an object behaves exactly like.
+    """The known mistake that an object behaves like.
 
     Attributes:
         mutant: the id of the mutant that makes this mistake.
         misconception, correction: the mistake, and what to do instead, in words.
-        cases: on how many cases object and mutant were compared and did the same; or, ``by`` weights, in how
-            many sizes the layer was recomputed.
-        telling: how many of these tell this mistake from other known ones.
+        cases: how many of the cases on which object and mutants were compared tell this mistake from another
+            known one; or, by weights, in how many sizes the layer was recomputed; by loading, on how many inputs
+            it was compared with the mistake that has its weights.
+        telling: on how many of these the object does what the mutant does.
+        by: how it was found: by what both do, by weights, by loading weights, or by the claims that break.
+        exact: whether both did the same on all cases.
     """
 
     mutant: str
@@ -36,7 +39,8 @@ class Likely:
     correction: str
     cases: int
     telling: int
-    by: Literal["answers", "weights"] = "answers"
+    by: Literal["answers", "weights", "loading", "claims"] = "answers"
+    exact: bool = True
 
 
 @dataclass(frozen=True)

@@ -319,5 +319,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, wire.Opaque):
         return f"an object of type {value.type}"
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
+        arrays = [str(x.values.shape) for x in value if isinstance(x, wire.Array)]
+        shapes = f" with arrays of shape {' and '.join(arrays[:4])}" if arrays else ""
+        return f"a {type(value).__name__} of {len(value)}{shapes}"
     return "None" if value is None else f"a {type(value).__name__}"

@@ -1,9 +1,9 @@
 """Which known mistake a broken object makes: it is compared with the mutants, on the very cases that it breaks.
 
-A mutant explains an object if on every case on which both can be asked, it breaks the claims that the object
-breaks, in the same words, and holds those that it holds; and where answers can be compared (no weights, no
-chance), gives the same answers wherever the object departs.  It is named only if every other suspect is told apart
-from the object by some case.  Otherwise nothing is said.  Layers are named by their weights (``naming.py``).
+On each case of each claim of the role a mutant does the same as the object, or otherwise: it breaks the claim in
+the same words, or holds it too; and where answers can be compared (no weights, no chance), gives the same answer
+where the object breaks it.  The mutant that does the same in the most claims is named, if it is near enough and
+no other is as near.  Otherwise nothing is said.  Layers are named by their weights first (``naming.py``).
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from ...reference.mutants import load_mutants
 from ...spec import Claim, Likely, Verdict
 from ..candidates.errors import CallFailed
 from ..candidates.subject import Subject
 from . import draw
 from .cases import Case, Inputs, OutOfDomain, Unseen
-from .likeness import answer, pattern, same
-from .naming import FATAL, RECOMPUTING, alike, by_weights, is_own, recomputing
+from .likeness import answer, complaint, pattern, same
+from .naming import FATAL, RECOMPUTING, by_weights, is_own, recomputing
 from .run import Broken, Engine, Run, unsupported
 from .suspects import Suspect, Suspects
 
-NEAR = 4  # with so many equal answers where it departs, an object may differ where it does not
 BROKEN_CASES = 9  # of each broken claim
 OTHER_CASES = 3  # of each other claim of the role
-COMPARED_BY_ALL = 16  # cases on which all suspects are compared; then those that are told apart drop out
+UNLIKE = 0.5  # in more of the broken claims the nearest mutant must not do otherwise
+FAR = 3.5  # claims in which it may do otherwise in all, the broken ones counted as two
+BY_VARIETY = ("draws_differ", "rows_drawn_apart")  # properties of draws that have no right value
+PATH = re.compile(r"^with …=(True|False), ")
+APART = 0.05  # by which the next one must be farther away
 
 
 @dataclass(frozen=True)
@@ -79,82 +83,140 @@ class Doctor:
         self, subject: Subject, broken: Sequence[str], held: Collection[str], outside: Collection[str] = ()
     ) -> Diagnosis | None:
         """The one known mistake that explains the broken claims (the MUST ones, if there are any)."""
-        spec = self.engine.spec
+        every = broken
         if subject.problem:
-            return None
+            return self._by_complaint(subject, broken)
+        spec = self.engine.spec
+        erratic = any(spec.claims[c].property_name == "repeatable" for c in broken)
         must = [c for c in broken if spec.claims[c].level == "MUST"]
         broken = [c for c in must or broken if self._case_of(c, subject) is not None]
         if not broken:
-            return None
+            return self._by_claims(subject, every)
         weighed = by_weights(self.engine, subject, broken)
         if isinstance(weighed, Broken) and weighed.kind in FATAL:
             return None
-        if isinstance(weighed, Likely) and is_own(self.engine, weighed.mutant, subject):
-            return Diagnosis(weighed, frozenset(broken))
-        suspects = self.suspects.likeliest(subject.role.id, broken, held, outside)
-        by_answers = self._by_answers(subject, suspects, broken, held, bool(must), weighed)
-        if by_answers is None and isinstance(weighed, Likely):
-            return Diagnosis(weighed, frozenset(broken))
-        return by_answers
+        if not isinstance(weighed, Likely):
+            return self._nearest(subject, broken, held, outside, bool(must), erratic)
+        likely = Diagnosis(weighed, frozenset(broken))
+        if weighed.by == "weights" and is_own(self.engine, weighed.mutant, subject):
+            told = any(spec.claims[c].property_name in RECOMPUTING for c in broken)
+            if told or self.suspects.killers(weighed.mutant).issuperset(broken):
+                return likely
+        return self._nearest(subject, broken, held, outside, bool(must), erratic, APART) or likely
 
-    def _by_answers(
+    def _by_complaint(self, subject: Subject, broken: Sequence[str]) -> Diagnosis | None:
+        """Where no call succeeds: the one mutant on which none does for the same reason."""
+        own = complaint(subject.problem)
+        alike = [
+            suspect.mutant
+            for suspect in (self.suspects.stuck(subject.role.id) if own else ())
+            if complaint(suspect.subject.problem) == own
+        ]
+        if len(alike) != 1:
+            return None
+        (mutant,) = alike
+        likely = Likely(mutant.id, mutant.misconception, mutant.correction, 1, 1)
+        return Diagnosis(likely, frozenset(broken))
+
+    def _by_claims(self, subject: Subject, broken: Sequence[str]) -> Diagnosis | None:
+        """Where no case can be tried again: the one mutant on which just these claims break."""
+        alike = [
+            name
+            for name, shown in self.suspects.shown(subject.role.id).items()
+            if shown == set(broken) and any(c.endswith(".repeatable") for c in self.suspects.killers(name))
+        ]
+        if len(alike) != 1:
+            return None
+        mutant = load_mutants()[alike[0]]
+        return Diagnosis(
+            Likely(mutant.id, mutant.misconception, mutant.correction, 0, 0, "claims"), frozenset(broken)
+        )
+
+    def _nearest(
         self,
         subject: Subject,
-        suspects: Sequence[Suspect],
         broken: Sequence[str],
         held: Collection[str],
+        outside: Collection[str],
         must: bool,
-        weighed: Likely | Broken | None,
+        erratic: bool,
+        far: float = FAR,
     ) -> Diagnosis | None:
-        """The mutant of the role that does the same on every case, and is told apart from all others."""
-        erratic = any(self.engine.spec.claims[c].property_name == "repeatable" for c in broken)
-        compared = 0
+        """The mutant of the role that does most nearly the same, if it is near enough and alone there."""
+        recomputed = {c.id for c in recomputing(self.engine, subject.role.id)}
+        taken = subject.binding.arguments.keys()
+        suspects = [
+            suspect
+            for suspect in self.suspects.likeliest(subject.role.id, broken, held, outside)
+            if not suspect.subject.problem
+            and (erratic or recomputed.isdisjoint(suspect.killers.intersection(held)))
+        ]
+        for suspect in suspects:
+            suspect.takes_more = bool(suspect.subject.binding.arguments.keys() - taken)
+        every = suspects
+        suspects = self._compared(subject, suspects, broken, must, erratic)
+        if not suspects:
+            return None
+        asked = {row[:2] for suspect in suspects for row in suspect.compared}
+        ranked = sorted(suspects, key=lambda suspect: suspect.distance(broken, asked))
+        for name in recomputed.intersection(broken):
+            # Here the sentence tells much, and takes long: for those that are near alone.
+            claim, case = self.engine.spec.claims[name], self._case_of(name, subject)
+            own = self._see(subject, claim, case) if case is not None else None
+            if case is not None and own is not None:
+                nearest = ranked[0].distance(broken, asked) + 0.5
+                near = [suspect for suspect in ranked if suspect.distance(broken, asked) <= nearest]
+                self._compare(subject, near, claim, case, own)
+                asked.add((name, case))
+        first, *rest = sorted(ranked, key=lambda suspect: suspect.distance(broken, asked))
+        away, explains = first.distance(broken, asked), first.explains(broken)
+        if first.of(broken) > UNLIKE or away > far or not explains:
+            return None
+        if rest and rest[0].distance(broken, asked) - away < APART:
+            return None
+        others = [suspect for suspect in every if suspect is not first]
+        seen = [other.agreement() for other in others]
+        telling = [
+            same for pair, same in first.agreement().items() if any(o.get(pair, same) != same for o in seen)
+        ]
+        mutant, same = first.mutant, [row[3] for row in first.compared]
+        likely = Likely(
+            mutant.id, mutant.misconception, mutant.correction, len(telling), sum(telling), exact=all(same)
+        )
+        return Diagnosis(likely, frozenset(explains))
+
+    def _compared(
+        self, subject: Subject, suspects: list[Suspect], broken: Sequence[str], must: bool, erratic: bool
+    ) -> list[Suspect]:
+        """Compare the suspects on the cases of all claims; those that are left after the broken ones."""
         for claim, case in self._cases(subject, broken, must):
+            if claim.id not in broken:
+                suspects = [s for s in suspects if s.of(broken) <= UNLIKE]
+            if not suspects:
+                return []
             own = self._see(subject, claim, case)
             if own is None:
                 continue
             if own.broke in FATAL:
-                return None
+                return []
             if erratic and own.broke != getattr(self._see(subject, claim, case), "broke", None):
                 continue  # what it does here is chance
-            compared += 1
-            agree: list[Suspect] = []
-            told = bool(own.broke) and claim.id in broken and self.suspects.special(claim.role, claim.id)
-            for suspect in suspects:
-                if not suspect.alive and compared > COMPARED_BY_ALL:
-                    continue
-                seen = self._see(suspect.subject, claim, case)
-                if seen is None:
-                    continue
-                if seen.broke != own.broke or (own.broke and not self._same_answers(subject, suspect, own)):
-                    suspect.alive, told = False, True
-                    suspect.near = suspect.near and claim.id not in broken
-                    continue
-                agree.append(suspect)
-                if own.broke and claim.id in broken:
-                    suspect.explains.add(claim.id)
-            for suspect in agree:
-                suspect.cases += 1
-                suspect.telling += told
-            if not any(s.alive or s.near for s in suspects):
-                return None
+            self._compare(subject, suspects, claim, case, own)
+        return suspects
 
-        left = [s for s in suspects if s.alive and s.explains]
-        if not left and subject.told_by_answers and not subject.answers_by_chance:
-            # A choice of its own, where nothing is wrong, may set it apart.
-            left = [s for s in suspects if s.near and s.explains and s.cases >= NEAR]
-        consistent = [s for s in left if s.killers.isdisjoint(held)]
-        left = consistent if len(consistent) == 1 else left
-        if len(left) != 1:
-            return None
-        (named,) = left
-        if not isinstance(weighed, Likely) and recomputing(self.engine, subject.role.id):
-            other = by_weights(self.engine, named.subject)
-            if isinstance(other, Likely) or not alike(weighed, other):
-                return None
-        mutant = named.mutant
-        likely = Likely(mutant.id, mutant.misconception, mutant.correction, named.cases, named.telling)
-        return Diagnosis(likely, frozenset(named.explains)) if named.telling else None
+    def _compare(
+        self, subject: Subject, suspects: Sequence[Suspect], claim: Claim, case: Case, own: Seen
+    ) -> None:
+        """Note for each suspect whether it does the same with a case as the object did."""
+        by_answers = own.broke and claim.property_name not in BY_VARIETY
+        for suspect in suspects:
+            seen = self._see(suspect.subject, claim, case)
+            if seen is None or (seen.broke.startswith("with …=True, ") and not own.broke):
+                continue  # the mutant breaks it on a path that the object need not have
+            same = PATH.sub("", seen.broke) == PATH.sub("", own.broke)
+            if same and by_answers:
+                same = self._same_answers(subject, suspect, own)
+            suspect.compared.append((claim.id, case, bool(own.broke), same))
 
     def _cases(self, subject: Subject, broken: Sequence[str], must: bool) -> Iterator[tuple[Claim, Case]]:
         """Cases of the broken claims by turns, the smallest first; then some of all others of the role."""

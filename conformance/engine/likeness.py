@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -36,21 +37,59 @@ def same(own: Any, other: Any, close: float = CLOSE) -> bool:
     except (TypeError, ValueError):
         return True  # not for comparing: a log, a plan
     if a.shape != b.shape:
-        return False
+        return a.size == b.size == 0
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.abs(b)[np.isfinite(b)]
         bound = close * max(1.0, float(finite.max()) if finite.size else 1.0)
-        return bool(((np.abs(a - b) <= bound) | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+        return bool(((np.abs(a - b) <= bound) | (a == b) | ~(np.isfinite(a) | np.isfinite(b))).all())
+
+
+SAME_WORDS = (  # what depends on weights, on chance, or on names that only its author uses, in turn
+    (r"new token \d+ of row \d+ is -?\d+, expected -?\d+", "a new token is another"),
+    (r"\bthe id \d+|after \d+ (of them|tokens)", "…"),
+    (r"as many parameters as with one, \d+", "as many parameters as with one"),
+    (r"expected \d+ new tokens \(if it counts all\)", "expected 1 new tokens"),
+    (r"\brow \d+ has \d+", "a row has some"),
+    (r"\b(\d+) of \1\b", "all of all"),
+    (r"\b\d+ of \d+\b|\b\d+ times in \d+", "some of all"),
+    (r"expected -?\d+ new tokens?( or -?\d+|, as it counts.*)?", "expected new tokens"),
+    (r"changed its argument \S+", "changed its argument …"),
+    (r"its parameter \S+", "its parameter …"),
+    (r"\S+ (and|is) \S+(?=,? (are one and the same|in the same place))", "…"),
+    (r"with respect to \S+", "with respect to …"),
+    (r"\b[A-Za-z_]\w*(\.\w+)+\b|\b[A-Za-z]\w*_\w*\b", "…"),  # a.b, layers.0, a_b
+    (r"(\[[^\[\]]*\])+", "#"),
+    (r"\s*\([^()]*\)", ""),
+    (r"\b(float|bfloat|int|uint)\d+\b", "dtype"),
+    (r": \S+, expected \S+", ": #, expected #"),
+    (r"-?\b(\d+\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf|NaN)\b", "#"),
+)
 
 
 def pattern(what: str) -> str:
-    """A sentence on a violation without what depends on weights, and without names that only its author uses."""
-    what = re.sub(r"its parameter \S+", "its parameter …", what)
-    what = re.sub(r"\S+ (and|is) \S+(?=,? (are one and the same|in the same place))", "…", what)
-    what = re.sub(r"with respect to \S+", "with respect to …", what)
-    what = re.sub(r"\b[A-Za-z_]\w*(\.\w+)+\b|\b[A-Za-z]\w*_\w*\b", "…", what)  # a.b, layers.0, a_b
-    what = re.sub(r"(\[[^\[\]]*\])+", "#", what)
-    what = re.sub(r"\s*\([^()]*\)", "", what)
-    what = re.sub(r"\b(float|bfloat|int|uint)\d+\b", "dtype", what)
-    what = re.sub(r": \S+, expected \S+", ": #, expected #", what)
-    return re.sub(r"-?\b(\d+\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf|NaN)\b", "#", what)
+    """A sentence on a violation without what two objects with one mistake need not have in common."""
+    for found, instead in SAME_WORDS:
+        what = re.sub(found, instead, what)
+    return what
+
+
+def complaint(problem: str) -> str:
+    """Why no call succeeds, so far as two objects can be compared in it; empty if they cannot.
+
+    That is what came back instead, or which two sizes met that do not fit; all are asked for the same sizes first.
+    """
+    text = problem.partition("the first attempt: ")[2]
+    if text.startswith("it returned"):
+        shapes = re.search(r"of shape (\([\d, ]*\)).* (for .*)", text)
+        return f"{shapes[1]} {shapes[2]}" if shapes else ""
+    sizes = re.search(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", text)
+    if sizes:
+        return f"{min(sizes.groups(), key=int)} against {max(sizes.groups(), key=int)}"
+    if "could not be broadcast" in text:
+        shapes = [[int(n) for n in re.findall(r"\d+", part)] for part in re.findall(r"\(([\d, ]*)\)", text)]
+        for aligned in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+            differing = sorted({size for size in aligned if size != 1})
+            if len(differing) == 2:
+                return f"{differing[0]} against {differing[1]}"
+        return ""
+    return re.sub(r" \([^()]*, line .*", "", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from ..candidates.subject import Subject
 from . import draw
 from .blueprints import loaded_faults
 from .cases import Case, Inputs, OutOfDomain, build_inputs
-from .likeness import pattern
 from .matching import Blueprint, Matched
 from .run import Broken, Engine, Run, unsupported
 from .trial import Trial, Violation
@@ -83,7 +83,7 @@ def _by_loading(
         names = {f.mutant for f in loaded_faults(subject, chosen[0], found) if same_everywhere(f)}
         own_names = {name for name in names if is_own(engine, name, subject)}
         names = own_names or names  # the same mistake may be known of a part as well
-        return _likely(names.pop(), len(inputs)) if len(names) == 1 else None
+        return _likely(names.pop(), len(inputs), "loading") if len(names) == 1 else None
     return None
 
 
@@ -110,14 +110,6 @@ def _asked_in(engine: Engine, subject: LayerSubject, name: str, sizes: Case) -> 
     return asked
 
 
-def alike(one: Broken | None, other: Broken | None) -> bool:
-    """Whether two objects depart in the same way when they are recomputed, or neither of them does."""
-    if one is None or other is None:
-        return one is other
-    told = [pattern(b.error.what) if isinstance(b.error, Violation) else b.kind for b in (one, other)]
-    return told[0] == told[1]
-
-
 def recomputing(engine: Engine, role: str) -> list[Claim]:
     """The claims of a role that recompute it."""
     return [
@@ -140,8 +132,8 @@ def _same_everywhere(blueprint: Blueprint, inputs: Sequence[Inputs], observed: S
     return True
 
 
-def _likely(name: str, cases: int) -> Likely:
+def _likely(name: str, cases: int, by: Literal["weights", "loading"] = "weights") -> Likely:
     """A mistake of a layer's own, or in a part of it ("id|place")."""
     mutant, place = load_mutants()[name.partition("|")[0]], name.partition("|")[2]
     words = f"{place[:1].upper()}{place[1:]}{': ' * bool(place)}{mutant.misconception}"
-    return Likely(mutant.id, words, mutant.correction, cases, cases, "weights")
+    return Likely(mutant.id, words, mutant.correction, cases, cases, by)

@@ -13,7 +13,7 @@ import numpy as np
 from ...reference import faults
 from ...reference.baseline import layers
 from ...reference.baseline.positions import positional_encoding
-from ...reference.forms import FAULTS, Form, Stack
+from ...reference.forms import FAULT_MUTANTS, FAULTS, Form, Stack
 from .base_state import base_state, inner_width, is_gain
 from .blueprints import EPSILONS, first_telling, tensor
 from .cases import Case, Inputs
@@ -92,7 +92,8 @@ def matched_stack(subject: ModelSubject, case: Case) -> Matched:
                 continue
             seen.add(key)
             for fault, words in FAULTS.items():
-                yield Blueprint(stack(told, replace(form, fault=fault)), run_stack, fault=words)
+                module = stack(told, replace(form, fault=fault))
+                yield Blueprint(module, run_stack, fault=words, mutant=FAULT_MUTANTS.get(fault, ""))
             if len(seen) > 1:  # the mistakes of its blocks in the nearest form alone: they are many
                 continue
             pairs = zip(*(faults.block_faults(builder(told)) for _ in range(LAYERS)), strict=True)

@@ -5,28 +5,56 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ...reference.mutants import Mutant, load_kills, load_mutants
+from ...reference.mutants import Mutant, load_kills, load_mutants, load_shown
 from ...spec import Spec
 from ..candidates.opening import open_candidate
 from ..candidates.session import open_session
 from ..candidates.subject import Subject
 from ..candidates.target import locate
+from .cases import Case
 
 SUSPECTS = 10  # of the nearest mutants, by the claims that break on them
 
 
 @dataclass
 class Suspect:
-    """A mutant that may explain an object, as far as it was compared."""
+    """A mutant that may explain an object, as far as it was compared.
+
+    ``compared`` has a row for each case: the claim, the case, whether the object breaks the claim there, and
+    whether the mutant does the same; ``takes_more``: it has an argument that the object has not.
+    """
 
     mutant: Mutant
     subject: Subject
     killers: frozenset[str]
-    alive: bool = True  # the same on every case so far
-    near: bool = True  # the same on every case of what is broken
-    cases: int = 0
-    telling: int = 0
-    explains: set[str] = field(default_factory=set)
+    takes_more: bool = False
+    compared: list[tuple[str, Case, bool, bool]] = field(default_factory=list)
+
+    def of(self, claims: Collection[str]) -> float:
+        """In which part of these claims it does otherwise, each by the part of its cases; 0 to 1."""
+        return sum(self._otherwise(claim) for claim in claims) / len(claims)
+
+    def distance(self, broken: Collection[str], asked: Collection[tuple[str, Case]]) -> float:
+        """The number of claims in which it does otherwise.
+
+        The broken ones together count as two; one that does not concern it, though others, as a tenth.
+        """
+        rest = {claim for claim, _ in asked}.difference(broken)
+        return (
+            2 * self.of(broken) + 0.1 * self.takes_more + sum(self._otherwise(claim, 0.1) for claim in rest)
+        )
+
+    def explains(self, broken: Collection[str]) -> set[str]:
+        """The broken claims that it breaks in the same way in some case."""
+        return {claim for claim, _, broke, same in self.compared if broke and same and claim in broken}
+
+    def agreement(self) -> dict[tuple[str, Case], bool]:
+        """For each case whether it does the same."""
+        return {row[:2]: row[3] for row in self.compared}
+
+    def _otherwise(self, claim: str, unasked: float = 0.25) -> float:
+        same = [row[3] for row in self.compared if row[0] == claim]
+        return 1 - sum(same) / len(same) if same else unasked
 
 
 class Suspects:
@@ -35,6 +63,7 @@ class Suspects:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._opened: dict[str, Subject | None] = {}
+        self.without = ""  # a mutant that is not known, to measure what is said of mistakes that none has
 
     def likeliest(
         self, role: str, broken: Collection[str], held: Collection[str], outside: Collection[str]
@@ -43,27 +72,40 @@ class Suspects:
 
         One whose own claim lies outside of what the object does is none of them.
         """
-        kills = load_kills()
-        ranked: list[tuple[int, Mutant, frozenset[str]]] = []
-        for mutant in load_mutants().values():
-            claim, killers = self._spec.claims.get(mutant.claim), kills.get(mutant.id, frozenset())
-            if claim is None or mutant.claim in outside:
-                continue
-            if claim.role == role and not killers.isdisjoint(broken):
-                off = 3 * len(set(broken) - killers) + len(killers.intersection(held))
-                ranked.append((off, mutant, killers))
+        ranked = [
+            (3 * len(set(broken) - killers) + len(killers.intersection(held)), mutant)
+            for mutant in self._of(role)
+            if mutant.claim not in outside and not (killers := self.killers(mutant.id)).isdisjoint(broken)
+        ]
         ranked.sort(key=lambda row: row[0])
-        found = ((mutant, self._subject(mutant, role), killers) for _, mutant, killers in ranked[:SUSPECTS])
-        return [Suspect(m, subject, killers) for m, subject, killers in found if subject is not None]
+        return self._suspects([mutant for _, mutant in ranked[:SUSPECTS]], role)
 
-    def special(self, role: str, claim: str) -> bool:
-        """Whether some mutant of the role leaves the claim alone: breaking it tells others from that one."""
-        kills = load_kills()
-        return any(
-            self._spec.claims[m.claim].role == role and claim not in kills[m.id]
+    def stuck(self, role: str) -> list[Suspect]:
+        """The mutants of a role of which no call succeeds."""
+        found = self._suspects([m for m in self._of(role) if m.claim.endswith(".shape")], role)
+        return [suspect for suspect in found if suspect.subject.problem]
+
+    def shown(self, role: str) -> dict[str, set[str]]:
+        """Which claims a report shows as broken for each mutant of a role."""
+        shown = load_shown()
+        return {m.id: set(shown[m.id]) for m in self._of(role) if m.id in shown}
+
+    @staticmethod
+    def killers(mutant: str) -> frozenset[str]:
+        """The claims that break on a mutant ("id|place" of one in a part)."""
+        return load_kills().get(mutant.partition("|")[0], frozenset())
+
+    def _of(self, role: str) -> list[Mutant]:
+        claims = self._spec.claims
+        return [
+            m
             for m in load_mutants().values()
-            if m.claim in self._spec.claims and m.id in kills
-        )
+            if m.claim in claims and claims[m.claim].role == role and m.id != self.without
+        ]
+
+    def _suspects(self, mutants: Collection[Mutant], role: str) -> list[Suspect]:
+        found = ((mutant, self._subject(mutant, role)) for mutant in mutants)
+        return [Suspect(m, subject, self.killers(m.id)) for m, subject in found if subject is not None]
 
     def _subject(self, mutant: Mutant, role: str) -> Subject | None:
         """The object that shows the mutant's bug."""

@@ -133,14 +133,18 @@ def cache_positions(trial: Trial) -> None:
     if not (apart > 1e-3).all():
         raise trial.skip("equal tokens look the same to it at every position")
     outputs = _subject(trial).pieces(content, trial.case, (1,) * T, anew=True)[0]
-    for t in range(1, T):
-        if outputs[t].shape == outputs[t - 1].shape and np.abs(outputs[t] - outputs[t - 1]).max() < 1e-6:
-            trial.shown = {_subject(trial).content: content}
-            raise Violation(
-                f"the same token was fed {T} times, one at a time; its output at position {t} is that of position "
-                f"{t - 1}, though in the full pass they differ: positions do not continue after what is cached",
-                Difference(f"a difference of {apart[t - 1]:.3g}, as in the full pass", "no difference"),
-            )
+    stuck = [
+        t for t in range(1, T)
+        if outputs[t].shape == outputs[t - 1].shape and np.abs(outputs[t] - outputs[t - 1]).max() < 1e-6
+    ]  # fmt: skip
+    if stuck:
+        trial.shown = {_subject(trial).content: content}
+        where = "every later position" if len(stuck) == T - 1 else f"position {' and '.join(map(str, stuck))}"
+        raise Violation(
+            f"the same token was fed {T} times, one at a time; its output at {where} is that of the "
+            "position before, though in the full pass they differ: positions do not continue after what is cached",
+            Difference(f"a difference of {apart[stuck[0] - 1]:.3g}, as in the full pass", "no difference"),
+        )
 
 
 def cache_mask_within(trial: Trial) -> None:

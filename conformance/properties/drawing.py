@@ -77,10 +77,12 @@ def draws_differ(trial: Trial) -> None:
     tokens = _tokens(results, trial.case["V"])[:, 0]
     if len(set(tokens.tolist())) > 1:
         return
-    likeliest = int(inputs["logits"][0].argmax())
+    turned = np.roll(inputs["logits"], 1, axis=-1)  # another token is the likeliest one
+    after = _tokens(trial.call(inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
+    likeliest = (int(inputs["logits"][0].argmax()), int(turned[0].argmax()))
     why = (
         "that is the likeliest one: it does not sample"
-        if tokens[0] == likeliest
+        if (tokens[0], *set(after.tolist())) == likeliest
         else "it draws with the same random numbers each time, as after a fixed seed"
     )
     raise Violation(
@@ -97,9 +99,12 @@ def rows_drawn_apart(trial: Trial) -> None:
         raise trial.skip("it returns the distribution and draws nothing")
     tokens = _tokens(results, trial.case["V"])
     if len(set(tokens[:, 0].tolist())) == 1:
+        turned = np.roll(trial.inputs["logits"], 1, axis=-1)  # another token is the likeliest one
+        after = set(_tokens(trial.call(trial.inputs.replaced(logits=turned)), trial.case["V"])[:, 0].tolist())
+        likeliest = (int(trial.inputs["logits"][0].argmax()), int(turned[0].argmax()))
         why = (
             "which is the likeliest one; a row alone is drawn at random, so rows are not filtered each by itself"
-            if tokens[0, 0] == trial.inputs["logits"][0].argmax()
+            if (int(tokens[0, 0]), *after) == likeliest
             else "though ten are about equally likely; every row needs a random number of its own"
         )
         raise Violation(f"all {len(tokens)} equal rows of one batch got token {tokens[0, 0]}, {why}")

@@ -113,7 +113,9 @@ def first_call(trial: Trial) -> None:
             "the prompt" if trial.subject.convention("contract") == "decoder_only" else "BOS and nothing else"
         )
         raise Violation(
-            f"the first target that the model is given is {target[0].tolist()}, expected {start[0].tolist()}: {what}",
+            f"the first target that the model is given is {target[0].tolist()}, expected {start[0].tolist()}: {what}"
+            + (", and not the source" if np.array_equal(target, results["plan"].sources) else "")
+            + (f", and not {target.shape[1]} tokens" if target.shape[1] > start.shape[1] else ""),
             Difference(start[0].tolist(), target[0].tolist()),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -91,6 +92,11 @@ def beyond_capacity(trial: Trial, content: np.ndarray, observed: np.ndarray, how
         what = f"{how}, {T} tokens were given; the logits of the last {room}"
         trial.same(observed[:, -rows:], expected[:, -rows:], what, near(trial, expected))
         return
+    if observed.ndim == 3 and 1 < observed.shape[1] < T:
+        raise Violation(
+            f"{how}, {T} tokens were given, and there was no error, but logits for {observed.shape[1]} alone",
+            Difference("an error", f"a result of shape {list(observed.shape)}"),
+        )
     larger = case.replaced(max_len=room + 4)
     sizes = [
         {item["name"]: item["value"].values.shape for item in subject.session.parameters(subject.weighted(c))
@@ -377,9 +383,20 @@ def lm_loss(trial: Trial) -> None:
     means = [float(part.mean()) for part in fitting]
     error = min(abs(loss - mean) for loss in losses for mean in means)
     if not error <= 2e-4 * max(1.0, means[0]):
+        known = {
+            "their sum": picked.sum(),
+            "that of the probabilities, as if they were logits":
+                -np.take_along_axis(_logs(np.exp(logs) - 2.0), targets[..., None], axis=-1).mean(),
+            "that in bits": picked.mean() / np.log(2),
+            "that against targets that are shifted once more": shifted.mean(),
+            "its negative": -picked.mean(),
+        }  # fmt: skip
+        same = [
+            f"; it is {how}" for how, value in known.items() if abs(losses[0] - value) <= 2e-4 * abs(value)
+        ]
         raise Violation(
             f"the loss is {losses[0]:.6g}, expected {means[0]:.6g}, the mean cross-entropy of the logits "
-            f"against the targets", Difference(round(means[0], 6), round(losses[0], 6)),
+            f"against the targets{''.join(same[:1])}", Difference(round(means[0], 6), round(losses[0], 6)),
         )  # fmt: skip
 
 
@@ -434,6 +451,11 @@ def _paths(trial: Trial) -> list[dict[str, object]]:
     return [{"use_cache": False}, {"use_cache": True}]
 
 
+def _path(options: dict[str, object]) -> str:
+    """The path in words, where there are two."""
+    return "".join(f"with {name}={value}, " for name, value in options.items())
+
+
 def _new(ids: np.ndarray, n: int, tokens: np.ndarray) -> np.ndarray:
     """The new tokens in what was returned: after the prompt, or alone.
 
@@ -473,18 +495,54 @@ def lm_generates_length(trial: Trial) -> None:
             )
 
 
-def _same_tokens(ids: np.ndarray, expected: np.ndarray, new: np.ndarray) -> None:
+def _same_tokens(trial: Trial, ids: np.ndarray, expected: np.ndarray, new: np.ndarray, how: str = "") -> None:
     """New tokens against the expected ones, as far as there are some.  Raises Violation."""
     count = min(expected.shape[1], new.shape[1])
     wrong = np.argwhere(expected[:, :count] != new[:, :count])
     if len(wrong):
         b, t = min(((int(b), int(t)) for b, t in wrong), key=lambda place: (place[1], place[0]))
         prefix = [*ids[b].tolist(), *expected[b, :t].tolist()]
+        reading = _reading(trial, ids, new[:, :count])
         raise Violation(
-            f"new token {t + 1} of row {b} is {new[b, t]}, expected {expected[b, t]}: "
-            f"the model's own logits are greatest there after {prefix}",
+            f"{how}new token {t + 1} of row {b} is {new[b, t]}, expected {expected[b, t]}: "
+            f"the model's own logits are greatest there after {prefix}{reading}",
             Difference(expected[b].tolist(), new[b].tolist(), (t,)),
         )
+
+
+def _reading(trial: Trial, ids: np.ndarray, new: np.ndarray) -> str:
+    """Which wrong way of reading the text gives all the tokens that were generated; empty if none does."""
+    room = trial.case["max_len"] if trial.subject.has("parameter max_len") else 10**6
+    T = ids.shape[1]
+    texts = [np.concatenate([ids, new[:, :t]], axis=1) for t in range(new.shape[1])]
+    if (new == new[:, :1]).all():
+        return ""  # one token again and again: many a reading gives that
+
+    def twice(text: np.ndarray) -> np.ndarray:
+        pairs = [text[:, t - 1 : t + 1] for t in range(T, text.shape[1])]
+        return np.concatenate([text[:, :T], *pairs], axis=1)
+
+    readings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        f"the oldest {room} tokens": lambda text: text[:, :room],
+        f"the newest {room - 1} tokens": lambda text: text if text.shape[1] <= room else text[:, 1 - room :],
+        f"the newest {room - 1} tokens as soon as there are {room}": lambda text: text[:, 1 - room :],
+        "all but the newest token": lambda text: text[:, :-1][:, -room:] if text.shape[1] > 1 else text,
+        "the text backwards": lambda text: text[:, -room:][:, ::-1],
+        "the text in which the token before each new one stands twice": lambda text: twice(text)[:, -room:],
+        "the newest token alone": lambda text: text if text.shape == ids.shape else text[:, -1:],
+    }
+    try:
+        logits = [whole(trial, text[:, -room:])[:, -1] for text in texts]
+        if all((last.argmin(axis=-1) == new[:, t]).all() for t, last in enumerate(logits)):
+            return "; they are the least probable ones"
+        if len(ids) > 1 and all((last[0].argmax() == new[:, t]).all() for t, last in enumerate(logits)):
+            return "; they are those of row 0, in each row"
+        for what, read in readings.items():
+            if all((whole(trial, read(x))[:, -1].argmax(-1) == new[:, t]).all() for t, x in enumerate(texts)):
+                return f"; they are what it says after {what}"
+    except CallFailed:
+        pass
+    return ""
 
 
 def _only_greedy(trial: Trial) -> None:
@@ -500,7 +558,7 @@ def lm_generates_greedily(trial: Trial) -> None:
     ids, n = content_of(trial), trial.case["n"]
     expected = _greedy(trial, ids, n)
     for options in _paths(trial):
-        _same_tokens(ids, expected, _new(ids, n, _generated(trial, ids, n, **options)))
+        _same_tokens(trial, ids, expected, _new(ids, n, _generated(trial, ids, n, **options)), _path(options))
 
 
 def _changing(trial: Trial, n: int) -> np.ndarray:
@@ -539,7 +597,7 @@ def lm_generates_past_capacity(trial: Trial) -> None:
             new = tokens[:, T:]  # it ended when it was full
         else:
             new = _new(ids, n, tokens)
-        _same_tokens(ids, expected, new)
+        _same_tokens(trial, ids, expected, new, _path(options))
 
 
 def lm_stops(trial: Trial, where: str) -> None:
@@ -551,8 +609,19 @@ def lm_stops(trial: Trial, where: str) -> None:
         raise trial.skip("it takes no id at which to stop")
     ids, n = content_of(trial)[:1], trial.case["n"]
     expected = _greedy(trial, ids, n)[0].tolist()
+    if where != "prompt" and not _told(expected):
+        for other_ids in _subject(trial).draw_ids(trial.case.replaced(B=PROMPTS))[:, None]:
+            told = _greedy(trial, other_ids, n)[0].tolist()
+            if _told(told):
+                ids, expected = other_ids, told
+                break
     for options in _paths(trial):
         _stops(trial, where, ids, expected, options)
+
+
+def _told(tokens: list[int]) -> list[int]:
+    """Where a token comes for the first time, and another after it: if that one is EOS, going on shows."""
+    return [t for t in range(len(tokens) - 1) if tokens[t] not in tokens[:t] and tokens[t + 1] != tokens[t]]
 
 
 def _stops(
@@ -569,9 +638,24 @@ def _stops(
                 f"the prompt {ids[0].tolist()} holds the id {unused[0]} at which to stop, and nothing was generated",
                 Difference(expected, []),
             )
-        _same_tokens(ids, np.array([expected]), _new(ids, n, tokens))
+        short = T <= tokens.shape[1] < T + n and np.array_equal(tokens[:, :T], ids)
+        if short and T > 1 and tokens[0, -n:].tolist() != expected:
+            raise Violation(
+                f"the prompt {ids[0].tolist()} holds the id {unused[0]} at which to stop, and generation ended after "
+                f"{tokens.shape[1] - T} tokens",
+                Difference(expected, tokens[0, T:].tolist()),
+            )
+        new = _new(ids, n, tokens)
+        stopped = np.argwhere(new[0] != np.array(expected[: new.shape[1]]))
+        if len(stopped) and (new[0, stopped[0, 0] :] == unused[0]).all():
+            raise Violation(
+                f"the prompt {ids[0].tolist()} holds the id {unused[0]} at which to stop, and it generated only "
+                f"that after {stopped[0, 0]} tokens",
+                Difference(expected, new[0].tolist(), (int(stopped[0, 0]),)),
+            )
+        _same_tokens(trial, ids, np.array([expected]), new, _path(options))
         return
-    eos = expected[n // 2]
+    eos = expected[min(_told(expected), key=lambda t: abs(t - n // 2), default=n // 2)]
     end = expected.index(eos)
     tokens = _generated(trial, ids, n, eos=eos, **options)[0].tolist()
     new = tokens[T:] if tokens[:T] == ids[0].tolist() else tokens

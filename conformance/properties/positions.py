@@ -149,7 +149,8 @@ def no_trainable(trial: Trial) -> None:
     if trainable:
         name, shape = trainable[0]
         raise Violation(
-            f"{name} of shape {list(shape)} is trainable", Difference("no trainable parameter", name)
+            f"its parameter {name} of shape {list(shape)} is trainable",
+            Difference("no trainable parameter", name),
         )
 
 

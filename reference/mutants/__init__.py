@@ -113,6 +113,13 @@ def load_kills() -> Mapping[str, frozenset[str]]:
     return {mutant: frozenset(found["shown"] + found["behind"]) for mutant, found in table.items()}
 
 
+@lru_cache(maxsize=1)
+def load_shown() -> Mapping[str, frozenset[str]]:
+    """The claims that a report shows as broken on each mutant: those that rest on broken ones are not tried."""
+    table = json.loads((HERE / "kills.json").read_text("utf-8"))
+    return {mutant: frozenset(found["shown"]) for mutant, found in table.items()}
+
+
 def _mutant(row: Mapping[str, Any], where: str) -> Mutant:
     name = row.get("id", "?")
     wrong = (row.keys() ^ FIELDS) - {"within", "conventions"}
