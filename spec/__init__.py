@@ -1,6 +1,7 @@
 """What is claimed about a transformer decoder, as data, and the shape of a verdict on it."""
 
 from .formula import Formula, FormulaError, parse, parse_shape
+from .grade import Grade, Item, ItemScore, Limits, Milestone, Profile
 from .loader import SpecError, built_in_files, load_spec
 from .model import Argument, Claim, Convention, Domain, PropertySpec, Result, Role, Spec
 from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Likely, Outcome, Report, Verdict
@@ -16,8 +17,14 @@ __all__ = [
     "Failure",
     "Formula",
     "FormulaError",
+    "Grade",
+    "Item",
+    "ItemScore",
     "Likely",
+    "Limits",
+    "Milestone",
     "Outcome",
+    "Profile",
     "PropertySpec",
     "Report",
     "Result",

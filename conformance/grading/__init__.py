@@ -1,0 +1,1 @@
+"""Grades untrusted submissions: isolation, assignments, batches."""
