@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "triu needs Python 3.11 or later; set PYTHON=... (found: $$($(PYTHON) --version 2>&1))"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --editable '.[dev,cluster]' -c constraints.txt
 	@touch $(STAMP)
 
 clean:

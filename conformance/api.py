@@ -149,7 +149,9 @@ def open_check(
     """Open a candidate for checking.  See :func:`check` for the arguments and errors."""
     spec = load_spec() if spec is None else spec
     live: dict[str, Any] | None = None
-    if isinstance(target, str | Path):
+    if isinstance(target, Target):
+        located = target
+    elif isinstance(target, str | Path):
         located = locate(str(target), conventions if isinstance(conventions, str | Path) else None)
     else:
         name = getattr(target, "__name__", type(target).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
+from .grading import commands as grading
 
 if TYPE_CHECKING:
-    from .candidates.transport import Subprocess
+    from .candidates.transport import Started
 
 CONFORMS, DOES_NOT, UNUSABLE, SUITE_FAULT = 0, 1, 2, 3
 
@@ -50,7 +52,10 @@ _spec_option = click.option(
 
 
 @main.command()
-@click.argument("target")
+@click.argument("target", required=False)
+@click.option(
+    "--command", metavar="COMMAND", help="Instead of TARGET: a program that speaks docs/protocol.md."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON.")
 @click.option("--markdown", "markdown_file", metavar="FILE", help="Write the report as Markdown.")
 @click.option(
@@ -79,7 +84,8 @@ _spec_option = click.option(
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict alone.")
 def check(
-    target: str,
+    target: str | None,
+    command: str | None,
     json_file: str | None,
     markdown_file: str | None,
     seed: int,
@@ -99,13 +105,22 @@ def check(
     """
     from .candidates.errors import TriuError
 
-    transport: Subprocess | None = None
+    transport: Started | None = None
+    if (target is None) == (command is None):
+        _stop("expected a TARGET, or --command COMMAND instead of it")
     try:
-        from .candidates.target import locate, mentions_torch
+        from .candidates.target import command_target, locate, mentions_torch
+        from .candidates.transport import Command
         from .candidates.transport import Subprocess as Worker
 
-        located = locate(target, conventions)  # says what is wrong before anything is imported
-        if not in_process:  # the worker imports its libraries while this process imports its own
+        # says what is wrong before anything is imported
+        if command is None:
+            located = locate(target or "", conventions)
+        else:
+            located = command_target(command, conventions)
+        if command is not None:
+            transport = Command(shlex.split(command))
+        elif not in_process:  # the worker imports its libraries while this process imports its own
             transport = Worker(("torch",) if mentions_torch(located) else ())
             transport.start()
             threading.Thread(target=__import__, args=("torch",), daemon=True).start()
@@ -115,7 +130,7 @@ def check(
 
         selected = select(spec, claims)
         opened = open_check(
-            target,
+            located,
             spec=spec,
             seed=seed,
             examples=examples,
@@ -372,6 +387,10 @@ def _counter(total: int, what: str) -> Any:
             sys.stderr.flush()
 
     return show
+
+
+for command in (grading.grade, grading.profile, grading.init, grading.gradescope):
+    main.add_command(command)
 
 
 def run() -> NoReturn:

@@ -34,7 +34,7 @@ def to_markdown(report: Report) -> str:
         lines += [markdown(text) + "\n" for text in (failure.meant, failure.what) if text]
         compared = side_by_side(failure, 90)
         if compared:
-            lines += [_fenced("\n".join(compared), "text"), ""]
+            lines += [fenced("\n".join(compared), "text"), ""]
         if failure.case and verdict.verdict != "inconclusive":
             lines += ["Smallest case: " + markdown(case_line(failure)), ""]
         if failure.likely:
@@ -43,7 +43,7 @@ def to_markdown(report: Report) -> str:
         if advice:
             lines += [f"What to do: {markdown(advice)}", ""]
         if failure.snippet:
-            lines += [_fenced(failure.snippet, "python"), ""]
+            lines += [fenced(failure.snippet, "python"), ""]
     lines += ["## All claims", ""]
     table = [
         [f"`{v.claim}`", v.level, markdown(v.object), v.verdict, v.evidence.cases or "", markdown(v.reason)]
@@ -53,7 +53,8 @@ def to_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _fenced(text: str, language: str) -> str:
+def fenced(text: str, language: str) -> str:
+    """A fenced block that its text cannot close."""
     body = clean_lines(text)
     fence = "```"
     while fence in body:

@@ -20,7 +20,14 @@ class TargetError(TriuError):
 
 
 class OpenError(TriuError):
-    """The target was found but importing it failed; it is unusable (exit status 2)."""
+    """The target was found but importing it failed; it is unusable (exit status 2).
+
+    ``kind`` is that of the failed call, ``exception`` where its code raised.
+    """
+
+    def __init__(self, message: str, kind: str = "exception") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ConventionError(TriuError):
@@ -50,12 +57,19 @@ class CallTimeout(CallFailed):
 
 
 class WorkerLost(CallFailed):
-    """The worker stopped: exit, crash with a signal, killed."""
+    """The worker stopped.  ``kind`` is ``exit`` (with a status), ``crash`` (by a signal of its own), ``memory``
+    or ``killed`` (from outside)."""
 
-    kind = "exit"
+    def __init__(self, message: str, kind: str = "exit") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ProtocolError(CallFailed):
     """The worker answered something that is not a frame of the protocol, or more than is allowed."""
 
     kind = "protocol"
+
+
+# After these the worker is gone, and each may take as long again.
+FATAL = ("time-out", "exit", "crash", "memory", "killed", "protocol")

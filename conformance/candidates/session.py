@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import wire
-from .errors import CallFailed, CandidateError, OpenError, ProtocolError, WorkerLost
+from .errors import FATAL, CallFailed, CandidateError, OpenError, ProtocolError, WorkerLost
 from .target import Target
 from .transport import InProcess, Subprocess, Transport
 
 IMPORT_SECONDS = 60.0
 CALL_SECONDS = 20.0
+MAX_HANGS, MAX_LOSSES = 2, 4  # of one object: after so many it is not called again
 
 Responder = Callable[[str, str, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -91,6 +92,7 @@ class Session:
         self._handles: dict[str, int] = {}
         self._generation = -1
         self._count = 0
+        self._lost: dict[str, list[CallFailed]] = {}  # by path, the calls after which the worker was gone
         self.description: dict[str, Any] = {}
 
     def open(self) -> dict[str, Any]:
@@ -108,9 +110,12 @@ class Session:
         try:
             answer, _ = self._request(header, [], self._import_seconds)
         except CallFailed as error:
-            raise OpenError(f"{self.target.text}: importing it failed: {error}") from None
+            raise OpenError(f"{self.target.text}: importing it failed: {error}", error.kind) from None
         if "error" in answer:
             raise OpenError(f"{self.target.text}: importing it failed: {describe_error(answer['error'])}")
+        if self.target.wire["kind"] == "command":
+            with _well_formed():
+                answer = {**answer, "objects": [completed(entry) for entry in answer["objects"]]}
         self._generation = self._transport.generation
         self._handles.clear()
         self.description = answer
@@ -147,7 +152,9 @@ class Session:
 
     def calls(self, calls: Sequence[Call], responder: Responder | None = None) -> list[Any]:
         """Several calls in one frame; each result is a decoded value or a CallFailed (not raised)."""
+        path = calls[-1].built.path if calls else ""
         try:
+            self._still_called(path)
             buffers: list[bytes] = []
             header = {"op": "calls", "calls": [self._encode_call(call, buffers) for call in calls]}
         except CallFailed as error:  # an object could not be built
@@ -161,6 +168,8 @@ class Session:
             if len(results) != len(calls):
                 raise ProtocolError("the worker answered another number of calls")
         except CallFailed as error:
+            if error.kind in FATAL:
+                self._lost.setdefault(path, []).append(error)
             results = [error for _ in calls]
         for call, result in zip(calls, results, strict=True):
             failed = result if isinstance(result, CallFailed) else None
@@ -269,6 +278,13 @@ class Session:
 
     # helpers
 
+    def _still_called(self, path: str) -> None:
+        """Raises what a call raised before, where an object has ended its worker too often: each takes its time."""
+        lost = self._lost.get(path, [])
+        hung = [error for error in lost if error.kind == "time-out"]
+        if len(hung) >= MAX_HANGS or len(lost) >= MAX_LOSSES:
+            raise (hung or lost)[-1]
+
     def _reopen(self) -> None:
         try:
             self.open()
@@ -346,6 +362,26 @@ def open_session(
     if live is not None:
         target = replace(target, wire={"kind": "live"})
     return Session(target, transport, named=named, **options)
+
+
+def completed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of an object by a program that is not Python, which may leave out most of it."""
+    name = str(entry["name"])
+    blank = {
+        "path": f"program:{name}", "kind": "function", "own": True, "named": True, "defined_as": name,
+        "doc": "", "file_doc": "", "frameworks": ["numpy"], "methods": {}, "module_class": False, "line": 0,
+    }  # fmt: skip
+
+    def parameter(given: Any) -> dict[str, Any]:
+        given = {"name": given} if isinstance(given, str) else given
+        default = {"kind": "POSITIONAL_OR_KEYWORD", "has_default": "default" in given, "default": None}
+        return {**default, "annotation": "", **given}
+
+    found = {**blank, **entry, "params": [parameter(p) for p in entry.get("params", ())]}
+    if "init" in entry:
+        found["init"] = [parameter(p) for p in entry["init"]]
+    found["methods"] = {m: [parameter(p) for p in ps] for m, ps in dict(found["methods"]).items()}
+    return found
 
 
 def _raise(answer: Mapping[str, Any]) -> None:

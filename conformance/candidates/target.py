@@ -105,6 +105,12 @@ def locate(text: str, conventions: str | Path | None = None) -> Target:
     return Target(text, wire, only, declared)
 
 
+def command_target(command: str, conventions: str | Path | None = None) -> Target:
+    """The target that is a program speaking the protocol.  Raises ConventionError as :func:`locate` does."""
+    declared = read_declarations(conventions) if conventions else Declarations()
+    return Target(command, {"kind": "command"}, "", declared)
+
+
 def _mutant(text: str) -> Mutant:
     """The mutant that ``mutant:ID`` means."""
     mutants, name = load_mutants(), text.removeprefix("mutant:")

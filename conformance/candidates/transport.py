@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import wire
-from .errors import CallTimeout, ProtocolError, WorkerLost
+from .errors import CallTimeout, ProtocolError, TargetError, WorkerLost
 
 Callback = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], list[bytes]]]
 
@@ -71,53 +72,27 @@ def _split(frame: bytes) -> tuple[dict[str, Any], bytes]:
     return wire.unpack(frame[size : size + header]), frame[size + header : size + header + body]
 
 
-class Subprocess:
-    """A worker process on a socket pair, started on first use and again after it was lost.
-
-    ``preload`` names libraries that the worker imports before it is asked for anything.
+class OverSocket(ABC):
+    """A worker at the other end of a socket, started on first use and again after it was lost.
 
     ``generation`` grows with every start: handles of an earlier one are no longer valid.
     """
 
-    def __init__(self, preload: tuple[str, ...] = ()) -> None:
+    def __init__(self) -> None:
         self.generation = 0
-        self._preload = preload
-        self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
+    @abstractmethod
     def start(self) -> None:
-        """Start the worker without waiting for it, so that it imports while the checker does."""
-        if self._process is not None:
-            return
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "MPLBACKEND": "Agg",
-        }
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "triu.conformance.candidates.worker",
-                str(theirs.fileno()),
-                *self._preload,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            env=environment,
-            start_new_session=True,
-        )
-        theirs.close()
-        self._socket = ours
-        self.generation += 1
+        """Start the worker, if there is none, and set the socket."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the worker and everything it started."""
+
+    @abstractmethod
+    def lost(self) -> WorkerLost:
+        """How the worker ended; called when its socket was closed."""
 
     def request(
         self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
@@ -144,7 +119,7 @@ class Subprocess:
             self.close()
             raise CallTimeout(f"no answer within {timeout:g} s; the worker was stopped") from None
         except (BrokenPipeError, ConnectionError, EOFError):
-            raise WorkerLost(self._obituary()) from None
+            raise self.lost() from None
 
     def _send(self, data: bytes, deadline: float) -> None:
         self._timed(deadline).sendall(data)
@@ -171,8 +146,33 @@ class Subprocess:
         self._socket.settimeout(left)
         return self._socket
 
-    def _obituary(self) -> str:
-        """How the worker ended, in words."""
+
+class Started(OverSocket):
+    """A worker that is a process which this one starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def popen(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        """Start the process with its end of the socket."""
+
+    def start(self) -> None:
+        """Start the worker without waiting for it, so that it imports while the checker does."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        try:
+            self._process = self.popen(theirs)
+        finally:
+            theirs.close()
+        self._socket = ours
+        self.generation += 1
+
+    def lost(self) -> WorkerLost:
         process = self._process
         code = None
         if process is not None:
@@ -181,18 +181,9 @@ class Subprocess:
             except subprocess.TimeoutExpired:
                 code = None
         self.close()
-        if code is None:
-            return "the worker closed its connection"
-        if code < 0:
-            try:
-                name = signal.Signals(-code).name
-            except ValueError:
-                name = str(-code)
-            return f"the worker was ended by signal {name}"
-        return f"the worker exited with status {code}"
+        return obituary(code)
 
     def close(self) -> None:
-        """Stop the worker and everything it started."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -203,3 +194,59 @@ class Subprocess:
             except (ProcessLookupError, PermissionError):
                 process.kill()
             process.wait()
+
+
+class Subprocess(Started):
+    """A worker process of its own.  ``preload`` names libraries that it imports before it is asked for anything."""
+
+    def __init__(self, preload: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._preload = preload
+
+    def popen(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        worker = [sys.executable, "-m", "triu.conformance.candidates.worker", str(theirs.fileno())]
+        environment = {
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MPLBACKEND": "Agg",
+        }
+        return subprocess.Popen(
+            [*worker, *self._preload],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+
+class Command(Started):
+    """A program in any language that speaks the protocol on its standard input and output (docs/protocol.md)."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        super().__init__()
+        self._command = list(command)
+
+    def popen(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        try:
+            end = theirs.fileno()
+            return subprocess.Popen(self._command, stdin=end, stdout=end, start_new_session=True)
+        except OSError as error:
+            raise TargetError(f"{self._command[0]}: cannot be started: {error.strerror}") from None
+
+
+def obituary(code: int | None) -> WorkerLost:
+    """How a worker ended: its exit status, minus the number of a signal, or None where nobody knows."""
+    if code is None:
+        return WorkerLost("the worker closed its connection")
+    if code >= 0:
+        return WorkerLost(f"the worker exited with status {code}")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    kind = {"SIGKILL": "killed", "SIGTERM": "killed", "SIGINT": "killed", "SIGXCPU": "time-out"}
+    return WorkerLost(f"the worker was ended by signal {name}", kind.get(name, "crash"))

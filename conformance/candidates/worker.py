@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import linecache
+import os
 import random
 import sys
 import traceback
@@ -35,6 +37,8 @@ class Worker:
 
     def __init__(self, ask: Ask | None = None) -> None:
         self._ask = ask
+        # What ends a call and not the worker; a process of its own has no one who presses Ctrl-C.
+        self.caught: tuple[type[BaseException], ...] = (Exception, SystemExit)
         self._modules: dict[str, Any] = {}
         self._handles: list[Any] = []
         self._live: dict[str, Any] = {}
@@ -59,7 +63,7 @@ class Worker:
             answer = operation(header, body, buffers)
         except importing.ImportFailed as error:
             answer = {"error": self._report(error.cause, importing=error.name)}
-        except (Exception, SystemExit) as error:
+        except self.caught as error:
             answer = {"error": self._report(error)}
         return {"id": header.get("id"), **answer}, buffers
 
@@ -122,7 +126,7 @@ class Worker:
         for number, call in enumerate(header["calls"]):
             try:
                 answers.append(self._call(call, body, buffers))
-            except (Exception, SystemExit) as error:
+            except self.caught as error:
                 answers.append({"error": self._report(error)})
             self._frame += [None] * (number + 1 - len(self._frame))
         self._frame = []
@@ -550,25 +554,25 @@ def _versions() -> dict[str, str]:
 
 
 def serve(descriptor: int) -> None:
-    """Answer frames on a socket until it closes."""
-    import socket
+    """Answer frames on a socket until it closes.  Reads and writes it as a file: sockets may be forbidden."""
+    incoming = io.BufferedReader(io.FileIO(descriptor), 1 << 16)
+    outgoing = io.BufferedWriter(io.FileIO(os.dup(descriptor), "w"), 1 << 16)
 
-    connection = socket.socket(fileno=descriptor)
-    stream = connection.makefile("rwb")
+    def send(header: dict[str, Any], buffers: list[bytes]) -> None:
+        outgoing.write(wire.pack(header, buffers))
+        outgoing.flush()
 
     def ask(header: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
-        stream.write(wire.pack(header, buffers))
-        stream.flush()
-        answer = wire.read_frame(stream)
+        send(header, buffers)
+        answer = wire.read_frame(incoming)
         if answer is None:
             raise SystemExit(0)
         return answer
 
     worker = Worker(ask)
-    while (frame := wire.read_frame(stream)) is not None:
-        header, buffers = worker.handle(*frame)
-        stream.write(wire.pack(header, buffers))
-        stream.flush()
+    worker.caught = (BaseException,)
+    while (frame := wire.read_frame(incoming)) is not None:
+        send(*worker.handle(*frame))
 
 
 if __name__ == "__main__":

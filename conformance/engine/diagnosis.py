@@ -15,12 +15,12 @@ from itertools import zip_longest
 
 from ...reference.mutants import load_mutants
 from ...spec import Claim, Likely, Verdict
-from ..candidates.errors import CallFailed
+from ..candidates.errors import FATAL, CallFailed
 from ..candidates.subject import Subject
 from . import draw
 from .cases import Case, Inputs, OutOfDomain, Unseen
 from .likeness import answer, complaint, pattern, same
-from .naming import FATAL, RECOMPUTING, by_weights, is_own, recomputing
+from .naming import RECOMPUTING, by_weights, is_own, recomputing
 from .run import Broken, Engine, Run, unsupported
 from .suspects import Suspect, Suspects
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...reference.mutants import load_mutants
 from ...spec import Claim, Likely
-from ..candidates.errors import CallFailed
+from ..candidates.errors import FATAL, CallFailed
 from ..candidates.layers import LayerSubject
 from ..candidates.subject import Subject
 from . import draw
@@ -24,7 +24,6 @@ RECOMPUTING = ("recomputed", "recomputed_stack")  # the properties of the weight
 SIZES = 3  # for which a layer is recomputed to name its mistake
 LOADED_CASES = 8  # on which a layer is compared with known mistakes that have its weights
 LOADED = 1e-4  # beside the largest entry; some layers compute in float32
-FATAL = ("time-out", "exit", "protocol")  # after these nothing more is tried: each may take as long again
 
 
 def by_weights(engine: Engine, subject: Subject, failing: Sequence[str] = ()) -> Likely | Broken | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...spec import Claim, Convention, Evidence, Failure, FormulaError, Outcome, Spec, Verdict
-from ..candidates.errors import CallFailed
+from ..candidates.errors import FATAL, CallFailed
 from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
 from . import draw
@@ -285,7 +285,7 @@ class Run:
     # failures
 
     def _broken(self, broken: Broken, evidence: Evidence) -> Verdict:
-        if broken.kind in ("time-out", "exit", "protocol"):
+        if broken.kind in FATAL:
             return self._done("errored", evidence, failure=self.failure(broken))
         assert self.choices is not None
         if not self.plain:

@@ -59,6 +59,8 @@ def _imports(trial: Trial, call: Call) -> list[str]:
             lines.append(f"from {path.stem} import {first}")
         else:
             lines += ["import runpy", f"{first} = runpy.run_path({path.name!r})[{first!r}]"]
+    elif target["kind"] == "command":
+        lines.append(f"# {first} is what the command provides")
     elif target["kind"] == "live":
         lines.append(f"# {first} is the object that was checked")
     else:

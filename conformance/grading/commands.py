@@ -1,0 +1,262 @@
+"""The commands of a teacher: ``triu grade``, ``triu profile``, ``triu init``, ``triu gradescope``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from ...spec import Grade, SpecError, load_spec
+
+if TYPE_CHECKING:
+    from .batch import OnGrade
+
+UNUSABLE, SUITE_FAULT = 2, 3
+
+_profile_option = click.option(
+    "--profile", "profile_name", required=True, metavar="ID|FILE",
+    help="The assignment: a shipped one (triu profile list) or a TOML file.",
+)  # fmt: skip
+_spec_option = click.option(
+    "--spec", "spec_files", multiple=True, metavar="FILE", help="A TOML file with more claims (repeatable)."
+)
+
+
+def _stop(message: object, status: int = UNUSABLE) -> NoReturn:
+    from ...reports.safe import clean_lines
+
+    click.echo(f"triu: {clean_lines(str(message))}", err=True)
+    sys.exit(status)
+
+
+@click.command()
+@click.argument("submissions", type=click.Path(path_type=Path))
+@_profile_option
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="The folder for grades and feedback."
+)
+@click.option("--workers", type=click.IntRange(1, 256), default=None, help="Processes (default: one a core).")
+@click.option("--scheduler", metavar="ADDRESS", help="Grade on the machines of a Dask scheduler.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this submission (repeatable).")
+@click.option("--regrade", is_flag=True, help="Grade again what has a grade already.")
+@click.option("--single", is_flag=True, help="SUBMISSIONS is one submission, not a folder of them.")
+@click.option(
+    "--secret", type=click.Path(path_type=Path), metavar="FILE",
+    help="From it each submission's seed is derived (default: one of its own in the output folder).",
+)  # fmt: skip
+@click.option(
+    "--isolation", type=click.Choice(["auto", "required", "process"]), default="auto", show_default=True,
+    help="auto: every layer that there is; required: all of them, or nothing; process: a process alone.",
+)  # fmt: skip
+@click.option("--examples", type=click.IntRange(1, 100000), default=24, show_default=True)
+@_spec_option
+@click.option("--quiet", "-q", is_flag=True, help="Print the last lines alone.")
+def grade(
+    submissions: Path,
+    profile_name: str,
+    out: Path,
+    workers: int | None,
+    scheduler: str | None,
+    only: tuple[str, ...],
+    regrade: bool,
+    single: bool,
+    secret: Path | None,
+    isolation: str,
+    examples: int,
+    spec_files: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Grade a folder of submissions: .py files, notebooks, zips and folders, one for each student.
+
+    Grades come as they are ready; the same command goes on where it was stopped. Exit status: 0 done,
+    2 the request is unusable, 3 the grader failed on a submission.
+    """
+    from ..candidates.errors import TriuError
+    from . import batch
+    from .profile import load_profile
+    from .submissions import Submission, SubmissionError, as_submission, find_submissions
+
+    found: list[Submission]
+    ignored: list[str]
+    try:
+        spec = load_spec(spec_files)
+        profile = load_profile(profile_name, spec)
+        if single:
+            found, ignored = [as_submission(submissions)], []
+        else:
+            found, ignored = find_submissions(submissions)
+        chosen = [s for s in found if not only or s.name in only]
+        for name in only:
+            if all(s.name != name for s in found):
+                _stop(
+                    f"{submissions}: no submission is called {name}; there are {', '.join(s.name for s in found[:8])}"
+                )
+        if not chosen:
+            _stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
+        out.mkdir(parents=True, exist_ok=True)
+        order = batch.Order(
+            profile_name if not Path(profile_name).is_file() else str(Path(profile_name).resolve()),
+            tuple(str(Path(f).resolve()) for f in spec_files),
+            batch.read_secret(out, secret),
+            examples,
+            isolation,
+        )
+        count = workers or os.cpu_count() or 1
+        make = batch.cluster(scheduler) if scheduler else batch.local(min(count, len(chosen)))
+        with _progress(len(chosen), quiet) as on_grade:
+            grades = batch.run(
+                chosen, order, out, make,
+                regrade=regrade, remote=bool(scheduler), limit=64 if scheduler else 2 * count, on_grade=on_grade,
+            )  # fmt: skip
+        everyone = grades if only else None
+        if everyone is None:
+            everyone = [g for s in found if (g := batch.stored(out, s, order)) is not None]
+        table = batch.write_gradebook(out, everyone if only else grades, profile)
+    except (TriuError, SpecError, SubmissionError) as error:
+        _stop(error)
+    except OSError as error:
+        _stop(f"{error.filename or out}: {error.strerror or error}")
+    click.echo(_summary(grades, ignored, out, table), nl=False)
+    sys.exit(SUITE_FAULT if any(g.word == "grader" for g in grades) else 0)
+
+
+class _progress:
+    """A line with counts and time left on a terminal, a line for each submission elsewhere."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self._total, self._quiet, self._count = total, quiet, 0
+        self._bar: Any = None
+
+    def __enter__(self) -> OnGrade:
+        if sys.stderr.isatty() and not self._quiet:
+            self._bar = click.progressbar(
+                length=self._total, label="graded", show_pos=True, show_eta=True, file=sys.stderr
+            ).__enter__()
+        return self._show
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+
+    def _show(self, found: Grade, known: bool) -> None:
+        from ...reports.safe import clean
+
+        self._count += 1
+        if self._bar is not None:
+            self._bar.update(1)
+        elif not self._quiet and not known:
+            told = (
+                f"{found.score} of {found.max_score}"
+                if found.status == "graded"
+                else f"ungradable: {found.word}"
+            )
+            click.echo(f"{self._count} of {self._total}  {clean(found.submission)}  {told}", err=True)
+
+
+def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path) -> str:
+    """What came of the batch, in a few lines."""
+    from ...reports.safe import clean
+
+    graded = [g for g in grades if g.status == "graded"]
+    lines = [f"{len(graded)} graded, {len(grades) - len(graded)} ungradable"]
+    if graded:
+        scores = sorted(g.score for g in graded)
+        lines[0] += f"; of {graded[0].max_score} points the median is {scores[len(scores) // 2]}"
+    for found in grades:
+        if found.status != "graded":
+            lines.append(f"  {clean(found.submission)}: {found.word}: {clean(found.reason, 200)}")
+    layers = {", ".join(g.layers) for g in grades if g.layers}
+    lines += [f"isolation: {found}" for found in sorted(layers)]
+    if ignored:
+        lines.append(
+            f"not submissions, left alone: {', '.join(map(clean, ignored[:8]))}{' …' * (len(ignored) > 8)}"
+        )
+    lines.append(f"{table}; feedback in {out / 'submissions'}")
+    return "\n".join(lines) + "\n"
+
+
+@click.group()
+def profile() -> None:
+    """Assignments: list the shipped ones, check one of your own."""
+
+
+@profile.command("list")
+def profile_list() -> None:
+    """The assignments that come with triu."""
+    from .profile import load_profile, shipped_profiles
+
+    spec = load_spec()
+    for name in shipped_profiles():
+        found = load_profile(name, spec)
+        click.echo(f"{name:16} {found.points:>6} points, {len(found.claims)} claims: {found.title}")
+
+
+@profile.command("check")
+@click.argument("file")
+@_spec_option
+def profile_check(file: str, spec_files: tuple[str, ...]) -> None:
+    """Check an assignment's TOML file, and show what it counts."""
+    from ..candidates.errors import TriuError
+    from .profile import load_profile
+
+    try:
+        found = load_profile(file, load_spec(spec_files))
+    except (TriuError, SpecError) as error:
+        _stop(error)
+    click.echo(f"{found.title}: {found.points} points, {len(found.claims)} claims")
+    for part in found.milestones:
+        click.echo(f"  {part.id}: {part.title}: {part.points} points")
+        for item in part.items:
+            told = f"{'hidden, ' * item.hidden}{'all or nothing, ' * (not item.partial)}{len(item.claims)} claims"
+            click.echo(f"    {item.points:>5}  {item.id}: {item.title} ({told})")
+
+
+@click.command()
+@_profile_option
+@click.argument("folder", type=click.Path(path_type=Path))
+@_spec_option
+def init(profile_name: str, folder: Path, spec_files: tuple[str, ...]) -> None:
+    """Write the starter file for students: signatures and shapes, all red."""
+    from ..candidates.errors import TriuError
+    from .profile import load_profile
+    from .starter import starter
+
+    try:
+        spec = load_spec(spec_files)
+        files = starter(load_profile(profile_name, spec), spec)
+    except (TriuError, SpecError) as error:
+        _stop(error)
+    there = [name for name in files if (folder / name).exists()]
+    if there:
+        _stop(f"{folder}: there is a {there[0]} already; nothing was written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, "utf-8")
+    except OSError as error:
+        _stop(f"{folder}: cannot be written: {error.strerror}")
+    for name in files:
+        click.echo(str(folder / name))
+
+
+@click.command()
+@_profile_option
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("autograder.zip"), show_default=True
+)
+@_spec_option
+def gradescope(profile_name: str, output: Path, spec_files: tuple[str, ...]) -> None:
+    """Write an autograder for Gradescope: a zip with setup and run scripts, the assignment, and triu itself."""
+    from ..candidates.errors import TriuError
+    from .autograder import write_autograder
+
+    try:
+        write_autograder(profile_name, output, load_spec(spec_files), spec_files)
+    except (TriuError, SpecError) as error:
+        _stop(error)
+    except OSError as error:
+        _stop(f"{output}: cannot be written: {error.strerror}")
+    click.echo(str(output))

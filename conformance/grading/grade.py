@@ -1,0 +1,151 @@
+"""Grades one submission: a clean copy of it, a confined worker, the claims of the assignment, points.
+
+The checker owns claims, cases, expected values and verdicts; what comes from the submission are arrays and words.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from ...spec import Claim, Grade, Profile, Report, Spec
+from ..api import Check
+from ..candidates.errors import OpenError, TriuError
+from ..candidates.session import open_session
+from ..candidates.target import Declarations, Target
+from ..candidates.transport import OverSocket, Subprocess
+from ..engine.run import DEFAULT_EXAMPLES
+from .confine import missing
+from .forked import Forked, Template
+from .profile import score, seed_for
+from .submissions import Prepared, Submission, SubmissionError, prepare
+
+WORDS = {  # for the ways in which importing it can end
+    "exception": "not importable",
+    "result": "not importable",
+    "time-out": "time-out",
+    "memory": "memory",
+    "exit": "exit",
+    "crash": "crash",
+    "killed": "killed",
+    "protocol": "protocol",
+}
+
+
+class IsolationError(TriuError):
+    """Full isolation was asked for, and this machine has not all of its layers."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How submissions are graded.
+
+    Attributes:
+        secret: from which each submission's seed is derived.
+        examples: cases for each claim.
+        isolation: ``auto`` (each layer that there is), ``required`` (all of them) or ``process`` (a process alone).
+    """
+
+    secret: bytes
+    examples: int = DEFAULT_EXAMPLES
+    isolation: str = "auto"
+
+
+def grade(submission: Submission, profile: Profile, spec: Spec, manner: Manner, template: Template) -> Grade:
+    """Grade a submission, whatever it does.
+
+    Raises:
+        IsolationError: ``isolation`` is ``required`` and a layer is missing.
+        TemplateError: no worker can be started; nobody's submission is at fault.
+    """
+    began = time.monotonic()
+    seed = seed_for(manner.secret, submission.name, version("triu"))
+    blank = Grade(
+        submission=submission.name,
+        profile=(profile.id, profile.title),
+        status="ungradable",
+        max_score=profile.points,
+        milestones=profile.milestones,
+        seed=seed,
+        extra={"digest": submission.digest},
+    )
+    with tempfile.TemporaryDirectory(prefix="triu-", ignore_cleanup_errors=True) as folder:
+        try:
+            prepared = prepare(submission, Path(folder))
+        except SubmissionError as error:
+            return replace(
+                blank, word=error.word, reason=str(error), seconds=round(time.monotonic() - began, 3)
+            )
+        worker = open_worker(profile, prepared.folder, manner, template)
+        try:
+            found = _judged(blank, prepared, profile, spec, manner, worker)
+        finally:
+            worker.close()
+        output = worker.output if isinstance(worker, Forked) else ""
+        layers = worker.layers if isinstance(worker, Forked) else ("process only",)
+        seconds = round(time.monotonic() - began, 3)
+        return replace(found, output=output, layers=layers, seconds=seconds)
+
+
+def open_worker(profile: Profile, folder: Path, manner: Manner, template: Template) -> OverSocket:
+    """A worker for a submission, started, with the isolation that was asked for."""
+    if manner.isolation == "process" or not Template.possible():
+        if manner.isolation == "required":
+            raise IsolationError("isolation is required, and this system is not Linux")
+        return Subprocess(("torch",))
+    worker = Forked(
+        template,
+        folder,
+        memory_mb=profile.limits.memory_mb,
+        total_seconds=profile.limits.total_seconds,
+    )
+    worker.start()
+    if manner.isolation == "required" and missing(worker.layers):
+        worker.close()
+        raise IsolationError(
+            f"isolation is required, and this machine has no {', no '.join(missing(worker.layers))}"
+        )
+    return worker
+
+
+def _judged(
+    blank: Grade, prepared: Prepared, profile: Profile, spec: Spec, manner: Manner, worker: OverSocket
+) -> Grade:
+    """The grade, or why there is none."""
+    path = prepared.target
+    wire = {"kind": "file" if path.is_file() else "folder", "path": str(path)}
+    declared = Declarations(profile.roles, profile.conventions, profile.arguments, f"profile {profile.id}")
+    named = [name for names in profile.roles.values() for name in names]
+    session = open_session(
+        Target(blank.submission, wire, "", declared),
+        transport=worker,
+        named=named,
+        import_seconds=profile.limits.import_seconds,
+        call_seconds=profile.limits.call_seconds,
+    )
+    try:
+        check = Check(session, spec, seed=blank.seed, examples=manner.examples)
+    except OpenError as error:
+        return replace(
+            blank, word=WORDS.get(error.kind, "not importable"), reason=str(error), notes=prepared.notes
+        )
+    report = check.report(_claims(profile, spec))
+    report = replace(report, candidate={**report.candidate, "target": blank.submission})
+    return replace(
+        blank,
+        status="graded",
+        items=score(profile, report.verdicts, report.provides),
+        notes=(*prepared.notes, *_failed_files(report)),
+        report=report,
+    )
+
+
+def _claims(profile: Profile, spec: Spec) -> list[Claim]:
+    return [spec.claims[name] for name in profile.claims]
+
+
+def _failed_files(report: Report) -> tuple[str, ...]:
+    return report.notes

@@ -1,0 +1,7 @@
+"""Aborts."""
+
+import os
+
+
+def build_causal_mask(T):
+    os.abort()

@@ -1,0 +1,4 @@
+"""Raises what usually ends a program."""
+
+def build_causal_mask(T):
+    raise KeyboardInterrupt

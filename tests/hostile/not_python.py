@@ -1,0 +1,3 @@
+"""Is not Python."""
+
+this is not ( Python
