@@ -576,7 +576,7 @@ def test_the_next_call_works_after_a_callback_that_failed(session):
         ("end", WorkerLost, "status 3"),
         ("end_well", WorkerLost, "status 0"),
         ("crash", WorkerLost, "SIGSEGV"),
-        ("interrupt", WorkerLost, "worker"),
+        ("interrupt", CandidateError, "KeyboardInterrupt"),
         ("unplug", WorkerLost, "worker"),
         ("forge", ProtocolError, "protocol"),
         ("deep", CandidateError, "RecursionError"),

@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 from triu.conformance.candidates.errors import TargetError
+from triu.conformance.candidates.session import describe_error
 from triu.conformance.grading import submissions
 from triu.conformance.grading.notebooks import read_notebook
 from triu.conformance.grading.submissions import (
@@ -486,13 +487,24 @@ def graded(tmp_path_factory):
 
 
 def test_cells_that_fail_are_told_by_number_and_the_rest_runs(graded):
-    assert graded[1]["failed"] == []
     assert graded[1]["cells"]["hw_2"] == [
         [2, "NameError: name 'undefined' is not defined"],
         [3, "SystemExit: \x1b[31m"],
         [4, "SyntaxError: invalid syntax (line 1 of the cell)"],
         [7, "KeyboardInterrupt"],
     ]
+
+
+def test_cells_that_fail_are_among_what_was_not_imported(graded):
+    prepared, found = graded
+    assert [(error["type"], error["importing"]) for error in found["failed"]] == [
+        ("NameError", "hw_2.ipynb, cell 2"),
+        ("SystemExit", "hw_2.ipynb, cell 3"),
+        ("SyntaxError", "hw_2.ipynb, cell 4"),
+        ("KeyboardInterrupt", "hw_2.ipynb, cell 7"),
+    ]
+    said = prepared.told(describe_error(found["failed"][0]))
+    assert said == "NameError: name 'undefined' is not defined (hw 2.ipynb, cell 2, line 3: x = undefined)"
 
 
 def test_what_cells_define_is_the_submissions_own(graded):

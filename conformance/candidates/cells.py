@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_MESSAGE = 300
+FAILED: list[tuple[str, BaseException]] = []  # cells that failed, and what they raised, until they are told
 
 
 class _Nothing:
@@ -40,7 +41,7 @@ def run_cells(
     Returns:
         Number and error of each cell that failed, whatever it raised.
     """
-    file = str(Path(namespace["__file__"]).parent / source)
+    file, told = str(Path(namespace["__file__"]).parent / source), Path(source).stem
     lines = [line + "\n" for line in Path(file).read_text("utf-8").split("\n")]
     shown = list(lines)
     linecache.cache[file] = (0, None, shown, file)  # without a time, so that it is never read again
@@ -53,6 +54,7 @@ def run_cells(
             code = compile(text, file, "exec", flags, dont_inherit=True)
         except Exception as error:
             failed.append((number, _told(error, first)))
+            FAILED.append((f"{told}, cell {number}", error))
             # A class is found by parsing the whole file, which this cell must not spoil.
             shown[first - 1 : last] = ["# " + line for line in lines[first - 1 : last]]
             continue
@@ -61,6 +63,7 @@ def run_cells(
             exec(code, namespace)
         except BaseException as error:
             failed.append((number, _told(error, first)))
+            FAILED.append((f"{told}, cell {number}", error))
     return failed
 
 

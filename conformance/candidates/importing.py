@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import cells
+
 SKIPPED_FILES = ("test_*.py", "*_test.py", "conftest.py", "setup.py", "noxfile.py")
 
 
@@ -26,7 +28,7 @@ class ImportFailed(Exception):
 
 
 def open_target(target: Mapping[str, Any]) -> tuple[dict[str, types.ModuleType], list[ImportFailed]]:
-    """Import a target; returns its modules by name, and the files of a folder that failed.
+    """Import a target; returns its modules by name, and the files of a folder and cells of notebooks that failed.
 
     Raises ImportFailed when nothing of it could be imported.
     """
@@ -109,6 +111,8 @@ def _import_folder(folder: Path) -> tuple[dict[str, types.ModuleType], list[Impo
         if failed:
             raise failed[0]
         raise ImportFailed(folder.name, ImportError("the folder holds no Python file"))
+    failed += [ImportFailed(name, error) for name, error in cells.FAILED]
+    cells.FAILED.clear()
     return modules, failed
 
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from ...spec import Claim, Grade, Profile, Report, Spec
-from ..api import Check
+from ...spec import Claim, Grade, Profile, Report, Spec, Verdict
+from ..api import Check, one_thread
 from ..candidates.errors import OpenError, TriuError
 from ..candidates.session import open_session
 from ..candidates.target import Declarations, Target
 from ..candidates.transport import OverSocket, Subprocess
-from ..engine.run import DEFAULT_EXAMPLES
+from ..engine.run import DEFAULT_EXAMPLES, Engine
 from .confine import missing
 from .forked import Forked, Template
 from .profile import score, seed_for
@@ -133,7 +134,11 @@ def _judged(
             blank, word=WORDS.get(error.kind, "not importable"), reason=str(error), notes=prepared.notes
         )
     report = check.report(_claims(profile, spec))
-    report = replace(report, candidate={**report.candidate, "target": blank.submission})
+    report = replace(
+        report,
+        candidate={**report.candidate, "target": blank.submission},
+        verdicts=tuple(_credited(report, check, spec)),
+    )
     return replace(
         blank,
         status="graded",
@@ -145,6 +150,22 @@ def _judged(
 
 def _claims(profile: Profile, spec: Spec) -> list[Claim]:
     return [spec.claims[name] for name in profile.claims]
+
+
+def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
+    """The verdicts; what is blocked is judged by itself, and passes if it holds all the same.
+
+    A failure costs its own claim.  What rests on it and breaks with it stays blocked and costs nothing more.
+    """
+    engine = Engine(spec, check.candidate, seed=check.seed, examples=check.engine.examples, alone=True)
+    with one_thread():
+        for verdict in report.verdicts:
+            if verdict.verdict == "blocked":
+                alone = engine.verdicts(spec.claims[verdict.claim])
+                held = [v for v in alone if v.object == verdict.object and v.verdict == "passed"]
+                if held:
+                    verdict = replace(held[0], reason=f"judged by itself; it {verdict.reason}")
+            yield verdict
 
 
 def _failed_files(report: Report) -> tuple[str, ...]:

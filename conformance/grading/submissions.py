@@ -105,6 +105,13 @@ class Prepared:
                     return f"{self.cells[name].notebook}, cell {number}, line {line - first + 1}"
         return f"{name}, line {line}"
 
+    def told(self, text: str) -> str:
+        """A message with the places in it as their author knows them."""
+        for name in self.cells:
+            place = rf"{re.escape(name)}, line (\d{{1,9}})"
+            text = re.sub(place, lambda found, name=name: self.place(name, int(found[1])), text)
+        return text
+
 
 @dataclass(frozen=True)
 class _Entry:
