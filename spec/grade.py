@@ -136,8 +136,8 @@ class Grade:
         submission: its name, as the folder or file is called.
         profile: id and title of the assignment.
         status: ``ungradable`` is not 0 points: nothing could be judged, and ``reason`` says why, in words.
-        word: how it failed: ``not importable``, ``empty``, ``unreadable``, ``time-out``, ``memory``, ``exit``,
-            ``crash``, ``protocol``, ``killed``, ``grader``; empty if it was graded.
+        word: how it failed: ``not importable``, ``no role``, ``empty``, ``unreadable``, ``time-out``, ``memory``,
+            ``exit``, ``crash``, ``protocol``, ``killed``, ``grader``; empty if it was graded.
         items: in the profile's order; empty if ungradable.
         notes: for the student: notebook cells that failed, files that were left out, what was ignored.
         output: what it printed while it was judged, cut short.

@@ -114,8 +114,11 @@ class Session:
         if "error" in answer:
             raise OpenError(f"{self.target.text}: importing it failed: {describe_error(answer['error'])}")
         if self.target.wire["kind"] == "command":
-            with _well_formed():
-                answer = {**answer, "objects": [completed(entry) for entry in answer["objects"]]}
+            try:
+                with _well_formed():
+                    answer = {**answer, "objects": [completed(entry) for entry in answer["objects"]]}
+            except ProtocolError as error:
+                raise OpenError(f"{self.target.text}: {error}", error.kind) from None
         self._generation = self._transport.generation
         self._handles.clear()
         self.description = answer

@@ -35,7 +35,7 @@ set -uo pipefail
 root="${AUTOGRADER_ROOT:-/autograder}"
 out="$(mktemp -d)"
 mkdir -p "$root/results"
-PYTHONPATH="$root/source/lib" "${TRIU_VENV:-/autograder/venv}/bin/python" -m triu.conformance grade \\
+PYTHONPATH="$root/source/lib" "${TRIU_VENV:-/autograder/venv}/bin/python" -P -m triu.conformance grade \\
     "$root/submission" --single --profile "$root/source/PROFILE" --secret "$root/source/secret" \\
     --out "$out" --workers 1 SPECS
 cp "$out"/submissions/*/results.json "$root/results/results.json" || cat > "$root/results/results.json" << 'END'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import secrets
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
-from multiprocessing import get_context
+from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,35 @@ class Order:
     secret: bytes
     examples: int
     isolation: str
+    sent: tuple[
+        tuple[str, bytes], ...
+    ] = ()  # name and content of profile and spec files, for another machine
 
     @property
     def stamp(self) -> str:
         """Changes with whatever changes a grade, but for the submission."""
-        return _digest_of_order(self)
+        found = hashlib.sha256(repr(replace(self, secret=b"", sent=())).encode() + self.secret)
+        found.update(version("triu").encode())
+        for file in (Path(self.profile), *map(Path, self.spec_files)):
+            if file.is_file():
+                found.update(file.read_bytes())
+        return found.hexdigest()[:16]
 
+    def packed(self) -> Order:
+        """With the files that it names; raises OSError where one cannot be read."""
+        paths = [Path(self.profile), *map(Path, self.spec_files)]
+        return replace(self, sent=tuple((p.name, p.read_bytes() if p.is_file() else b"") for p in paths))
 
-@lru_cache(maxsize=8)
-def _digest_of_order(order: Order) -> str:
-    found = hashlib.sha256(repr(replace(order, secret=b"")).encode() + order.secret)
-    found.update(version("triu").encode())
-    path = Path(order.profile)
-    for file in (path, *map(Path, order.spec_files)):
-        if file.is_file():
-            found.update(file.read_bytes())
-    return found.hexdigest()[:16]
+    def unpacked(self, folder: Path) -> Order:
+        """With its files written to an empty folder, each to one of its own."""
+        names = [self.profile, *self.spec_files]
+        for number, (name, content) in enumerate(self.sent):
+            if content:
+                path = folder / str(number) / name
+                path.parent.mkdir()
+                path.write_bytes(content)
+                names[number] = str(path)
+        return replace(self, profile=names[0], spec_files=tuple(names[1:]), sent=())
 
 
 def read_secret(out: Path, given: Path | None) -> bytes:
@@ -77,14 +91,16 @@ def read_secret(out: Path, given: Path | None) -> bytes:
     """
     if given is None:
         kept = out / SECRET_FILE
-        if not kept.exists():
+        if not kept.exists() or not kept.stat().st_size:
             kept.touch(mode=0o600)
             kept.write_text(secrets.token_hex(32) + "\n")
         given = kept
     try:
         secret = given.read_bytes().strip()
     except OSError as error:
-        raise BatchError(f"{given}: cannot be read: {error.strerror}") from None
+        raise BatchError(
+            f"{given}: cannot be read: {error.strerror}; name a file that holds the secret, or leave --secret out"
+        ) from None
     if not secret:
         raise BatchError(
             f"{given}: is empty; expected a secret of some length, like the output of `openssl rand -hex 32`"
@@ -120,7 +136,8 @@ def run(
             grades[submission.name] = known
             if on_grade is not None:
                 on_grade(known, True)
-    for submission, found in _graded(waiting, order, executor, remote, limit):
+    asked = order.packed() if remote else order
+    for submission, found in _graded(waiting, asked, executor, remote, limit):
         store(out, submission, found, order)
         grades[submission.name] = found
         if on_grade is not None:
@@ -140,14 +157,16 @@ def _graded(
     lost: dict[str, int] = {}
     while left:
         running: dict[Future[str], Submission] = {}
-        alone = any(lost.values())
         pool = executor()
         try:
             while left or running:
-                while left and len(running) < (1 if alone else limit):
-                    submission = left.pop()
+                while left and len(running) < limit:
+                    submission = left[-1]
+                    if running and any(s.name in lost for s in (submission, *running.values())):
+                        break
                     sent = _packed(submission) if remote else None
                     running[pool.submit(_task, order, submission, sent)] = submission
+                    left.pop()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     submission = running[future]
@@ -167,7 +186,9 @@ def _graded(
                     submission, order, lost, left, "the process that graded it was lost each time"
                 )
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in running:
+                future.cancel()
+            pool.shutdown(wait=False)
 
 
 def _again(
@@ -198,11 +219,17 @@ _templates: list[Template] = []
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
 
 
-@lru_cache(maxsize=4)
 def the_profile(order: Order) -> tuple[Profile, Spec]:
     """Profile and spec, once in each process: references and mutants are kept with the spec."""
-    spec = load_spec(order.spec_files)
-    return load_profile(order.profile, spec), spec
+    return _loaded(order, order.stamp)
+
+
+@lru_cache(maxsize=4)
+def _loaded(order: Order, _: str) -> tuple[Profile, Spec]:
+    with tempfile.TemporaryDirectory(prefix="triu-", ignore_cleanup_errors=True) as folder:
+        order = order.unpacked(Path(folder))
+        spec = load_spec(order.spec_files)
+        return load_profile(order.profile, spec), spec
 
 
 def _task(order: Order, submission: Submission, sent: tuple[str, bytes] | None) -> str:
@@ -254,12 +281,38 @@ def _unpacked(submission: Submission, sent: tuple[str, bytes], folder: Path) -> 
 
 def stored(out: Path, submission: Submission, order: Order) -> Grade | None:
     """The grade of an earlier run, if submission and order are the same; None if there is none, or half of one."""
+    found = _last(out, submission)
+    return found if found and _is_current(found, submission, order) and found.word != "grader" else None
+
+
+def with_earlier(
+    grades: Iterable[Grade], out: Path, submissions: Iterable[Submission], order: Order, profile: Profile
+) -> tuple[list[Grade], list[str]]:
+    """The grades, and the last one of every other submission, if it was for the same items and points.
+
+    Returns:
+        These, and the names of those whose submission or order changed since.
+    """
+    found = {grade.submission: grade for grade in grades}
+    outdated: list[str] = []
+    for submission in submissions:
+        last = None if submission.name in found else _last(out, submission)
+        if last is not None and (last.profile[0], last.milestones) == (profile.id, profile.milestones):
+            found[submission.name] = last
+            if not _is_current(last, submission, order):
+                outdated.append(submission.name)
+    return list(found.values()), outdated
+
+
+def _last(out: Path, submission: Submission) -> Grade | None:
     try:
-        found = grade_from_json((_folder(out, submission.name) / "report.json").read_text("utf-8"))
+        return grade_from_json((_folder(out, submission.name) / "report.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    same = found.extra.get("digest") == submission.digest and found.extra.get("order") == order.stamp
-    return found if same and found.word != "grader" else None
+
+
+def _is_current(found: Grade, submission: Submission, order: Order) -> bool:
+    return found.extra.get("digest") == submission.digest and found.extra.get("order") == order.stamp
 
 
 def store(out: Path, submission: Submission, found: Grade, order: Order) -> None:
@@ -287,7 +340,19 @@ def write_gradebook(out: Path, grades: Iterable[Grade], profile: Profile) -> Pat
 
 def local(workers: int) -> Callable[[], Executor]:
     """A pool of processes on this machine."""
-    return lambda: ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    return lambda: ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """In a process of a pool: end when the one that started it has ended, however that was."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def cluster(address: str) -> Callable[[], Executor]:

@@ -88,15 +88,19 @@ def grade(
             found, ignored = [as_submission(submissions)], []
         else:
             found, ignored = find_submissions(submissions)
-        chosen = [s for s in found if not only or s.name in only]
+            found = [s for s in found if s.path.resolve() != out.resolve()]
+        if not found:
+            _stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
         for name in only:
             if all(s.name != name for s in found):
                 _stop(
                     f"{submissions}: no submission is called {name}; there are {', '.join(s.name for s in found[:8])}"
                 )
-        if not chosen:
-            _stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
-        out.mkdir(parents=True, exist_ok=True)
+        chosen = [s for s in found if not only or s.name in only]
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _stop(f"{out}: no such folder can be made: {error.strerror}; choose another --out")
         order = batch.Order(
             profile_name if not Path(profile_name).is_file() else str(Path(profile_name).resolve()),
             tuple(str(Path(f).resolve()) for f in spec_files),
@@ -111,15 +115,21 @@ def grade(
                 chosen, order, out, make,
                 regrade=regrade, remote=bool(scheduler), limit=64 if scheduler else 2 * count, on_grade=on_grade,
             )  # fmt: skip
-        everyone = grades if only else None
-        if everyone is None:
-            everyone = [g for s in found if (g := batch.stored(out, s, order)) is not None]
-        table = batch.write_gradebook(out, everyone if only else grades, profile)
+        rows, outdated = batch.with_earlier(grades, out, found, order, profile)
+        table = batch.write_gradebook(out, rows, profile)
     except (TriuError, SpecError, SubmissionError) as error:
         _stop(error)
     except OSError as error:
-        _stop(f"{error.filename or out}: {error.strerror or error}")
+        _stop(
+            f"{error.filename or out}: {error.strerror or error}; what has a grade keeps it, "
+            "and the same command goes on from there"
+        )
     click.echo(_summary(grades, ignored, out, table), nl=False)
+    if outdated:
+        click.echo(
+            f"{len(outdated)} other rows are from before a change of submission or request; "
+            "without --only they are graded again"
+        )
     sys.exit(SUITE_FAULT if any(g.word == "grader" for g in grades) else 0)
 
 

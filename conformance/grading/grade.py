@@ -11,19 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from ...spec import Claim, Grade, Profile, Report, Spec, Verdict
+from ...spec import Claim, Failure, Grade, Profile, Report, Spec, Verdict
 from ..api import Check, one_thread
-from ..candidates.errors import OpenError, TriuError
-from ..candidates.session import open_session
+from ..candidates import wire
+from ..candidates.errors import CallFailed, OpenError, TargetError, TriuError
+from ..candidates.session import Logged, open_session
 from ..candidates.target import Declarations, Target
 from ..candidates.transport import OverSocket, Subprocess
+from ..engine.likeness import same
 from ..engine.run import DEFAULT_EXAMPLES, Engine
 from .confine import missing
 from .forked import Forked, Template
 from .profile import score, seed_for
 from .submissions import Prepared, Submission, SubmissionError, prepare
 
+ASKED_AGAIN = 6  # calls of each function, in a fresh worker
 WORDS = {  # for the ways in which importing it can end
     "exception": "not importable",
     "result": "not importable",
@@ -75,7 +79,7 @@ def grade(submission: Submission, profile: Profile, spec: Spec, manner: Manner, 
     )
     with tempfile.TemporaryDirectory(prefix="triu-", ignore_cleanup_errors=True) as folder:
         try:
-            prepared = prepare(submission, Path(folder))
+            prepared = prepare(submission, Path(folder) / "submission")
         except SubmissionError as error:
             return replace(
                 blank, word=error.word, reason=str(error), seconds=round(time.monotonic() - began, 3)
@@ -131,21 +135,35 @@ def _judged(
         check = Check(session, spec, seed=blank.seed, examples=manner.examples)
     except OpenError as error:
         return replace(
-            blank, word=WORDS.get(error.kind, "not importable"), reason=str(error), notes=prepared.notes
+            blank,
+            word=WORDS.get(error.kind, "not importable"),
+            reason=prepared.told(str(error)),
+            notes=prepared.notes,
         )
+    except TargetError:
+        return replace(blank, word="no role", reason=_nothing_asked_for(profile, spec), notes=prepared.notes)
     report = check.report(_claims(profile, spec))
     report = replace(
         report,
         candidate={**report.candidate, "target": blank.submission},
-        verdicts=tuple(_credited(report, check, spec)),
+        verdicts=tuple(
+            _placed(verdict, prepared)
+            for verdict in _same_when_fresh(list(_credited(report, check, spec)), check, worker)
+        ),
     )
     return replace(
         blank,
         status="graded",
         items=score(profile, report.verdicts, report.provides),
-        notes=(*prepared.notes, *_failed_files(report)),
+        notes=(*prepared.notes, *map(prepared.told, report.notes)),
         report=report,
     )
+
+
+def _nothing_asked_for(profile: Profile, spec: Spec) -> str:
+    roles = profile.required or tuple(dict.fromkeys(spec.claims[name].role for name in profile.claims))
+    asked = "; ".join(f"{role}, as {' or '.join(spec.roles[role].names[:2])}" for role in roles[:6])
+    return f"it defines nothing that the assignment asks for under a name that is recognised: {asked}"
 
 
 def _claims(profile: Profile, spec: Spec) -> list[Claim]:
@@ -168,5 +186,59 @@ def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
             yield verdict
 
 
-def _failed_files(report: Report) -> tuple[str, ...]:
-    return report.notes
+def _same_when_fresh(verdicts: list[Verdict], check: Check, worker: OverSocket) -> list[Verdict]:
+    """The verdicts; a function that answers otherwise in a fresh process than in a used one is not repeatable.
+
+    What it was asked last is asked first of another worker, for functions whose repeated calls agreed so far.
+    """
+    stateless = {
+        verdict.object: verdict
+        for verdict in verdicts
+        if verdict.verdict == "passed" and verdict.claim.endswith(".repeatable")
+    }
+    log = check.session.log[:]
+    worker.close()  # the next call is that of a fresh one
+    for subject in check.candidate.subjects:
+        passed = stateless.get(subject.binding.name)
+        if passed is None or subject.binding.entry["kind"] != "function":
+            continue
+        asked = [e for e in reversed(log) if e.call.built.path == subject.binding.path and _alone(e)][
+            :ASKED_AGAIN
+        ]
+        answers = check.session.calls([entry.call for entry in asked])
+        for entry, answer in zip(asked, answers, strict=True):
+            if not isinstance(answer, CallFailed) and not same(plain(answer), plain(entry.result)):
+                told = "after many calls it answers otherwise than the same call in a fresh process"
+                failed = replace(passed, verdict="failed", margin=None, failure=Failure(told))
+                verdicts[verdicts.index(passed)] = failed
+                break
+    return verdicts
+
+
+def _alone(entry: Logged) -> bool:
+    """Whether a call can be made again by itself."""
+    call = entry.call
+    given = [*call.args, *call.kwargs.values()]
+    plain_values = all(isinstance(v, wire.Array | bool | int | float | str | None) for v in given)
+    return entry.error is None and plain_values and not (call.follows or call.train or call.return_inputs)
+
+
+def plain(value: Any) -> Any:
+    """An answer without its containers, for comparing."""
+    if isinstance(value, wire.Array):
+        return value.values
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return {name: plain(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _placed(verdict: Verdict, prepared: Prepared) -> Verdict:
+    """The verdict with places in a notebook told by its cells."""
+    failure = verdict.failure
+    if failure is None or not prepared.cells:
+        return verdict
+    error = failure.error
+    if error and error.get("file") and error.get("line"):
+        file, _, line = prepared.place(str(error["file"]), int(error["line"])).rpartition(", line ")
+        error = {**error, "file": file, "line": int(line)}
+    return replace(verdict, failure=replace(failure, what=prepared.told(failure.what), error=error))
