@@ -276,6 +276,12 @@ class Session:
         """Which worker it is; another one has built its objects anew."""
         return self._transport.generation
 
+    def renew(self) -> None:
+        """End the worker; the next call is the first one of another."""
+        self._transport.close()
+        self._generation = -1
+        self._handles.clear()
+
     def close(self) -> None:
         self._transport.close()
 

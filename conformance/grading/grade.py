@@ -148,7 +148,7 @@ def _judged(
         candidate={**report.candidate, "target": blank.submission},
         verdicts=tuple(
             _placed(verdict, prepared)
-            for verdict in _same_when_fresh(list(_credited(report, check, spec)), check, worker)
+            for verdict in _same_when_fresh(list(_credited(report, check, spec)), check)
         ),
     )
     return replace(
@@ -186,7 +186,7 @@ def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
             yield verdict
 
 
-def _same_when_fresh(verdicts: list[Verdict], check: Check, worker: OverSocket) -> list[Verdict]:
+def _same_when_fresh(verdicts: list[Verdict], check: Check) -> list[Verdict]:
     """The verdicts; a function that answers otherwise in a fresh process than in a used one is not repeatable.
 
     What it was asked last is asked first of another worker, for functions whose repeated calls agreed so far.
@@ -197,7 +197,6 @@ def _same_when_fresh(verdicts: list[Verdict], check: Check, worker: OverSocket) 
         if verdict.verdict == "passed" and verdict.claim.endswith(".repeatable")
     }
     log = check.session.log[:]
-    worker.close()  # the next call is that of a fresh one
     for subject in check.candidate.subjects:
         passed = stateless.get(subject.binding.name)
         if passed is None or subject.binding.entry["kind"] != "function":
@@ -205,6 +204,7 @@ def _same_when_fresh(verdicts: list[Verdict], check: Check, worker: OverSocket) 
         asked = [e for e in reversed(log) if e.call.built.path == subject.binding.path and _alone(e)][
             :ASKED_AGAIN
         ]
+        check.session.renew()
         answers = check.session.calls([entry.call for entry in asked])
         for entry, answer in zip(asked, answers, strict=True):
             if not isinstance(answer, CallFailed) and not same(plain(answer), plain(entry.result)):
