@@ -28,6 +28,8 @@ BROKEN_CASES = 9  # of each broken claim
 OTHER_CASES = 3  # of each other claim of the role
 UNLIKE = 0.5  # in more of the broken claims the nearest mutant must not do otherwise
 FAR = 3.5  # claims in which it may do otherwise in all, the broken ones counted as two
+RECOMPUTED = 4  # mutants at most that are recomputed for one object
+NEAR = 0.2  # the same where the weights say another mistake
 BY_VARIETY = ("draws_differ", "rows_drawn_apart")  # properties of draws that have no right value
 PATH = re.compile(r"^with …=(True|False), ")
 APART = 0.05  # by which the next one must be farther away
@@ -102,7 +104,7 @@ class Doctor:
             told = any(spec.claims[c].property_name in RECOMPUTING for c in broken)
             if told or self.suspects.killers(weighed.mutant).issuperset(broken):
                 return likely
-        return self._nearest(subject, broken, held, outside, bool(must), erratic, APART) or likely
+        return self._nearest(subject, broken, held, outside, bool(must), erratic, NEAR) or likely
 
     def _by_complaint(self, subject: Subject, broken: Sequence[str]) -> Diagnosis | None:
         """Where no call succeeds: the one mutant on which none does for the same reason."""
@@ -165,7 +167,7 @@ class Doctor:
             own = self._see(subject, claim, case) if case is not None else None
             if case is not None and own is not None:
                 nearest = ranked[0].distance(broken, asked) + 0.5
-                near = [suspect for suspect in ranked if suspect.distance(broken, asked) <= nearest]
+                near = [s for s in ranked if s.distance(broken, asked) <= nearest][:RECOMPUTED]
                 self._compare(subject, near, claim, case, own)
                 asked.add((name, case))
         first, *rest = sorted(ranked, key=lambda suspect: suspect.distance(broken, asked))

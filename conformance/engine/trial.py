@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,15 @@ class Trial:
     def call(self, inputs: Inputs | None = None, *, fresh: bool = False) -> Results:
         """Canonical results, for the case's inputs or others."""
         return self.subject.call(self.inputs if inputs is None else inputs, fresh)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is called within explains a violation, and is not what the snippet shows."""
+        calls, shown = self.subject.last_calls, self.shown
+        try:
+            yield
+        finally:
+            self.subject.last_calls, self.shown = calls, shown
 
     def changed(self, **changes: Any) -> Results:
         """Canonical results for the case's inputs with some of them replaced."""

@@ -78,7 +78,8 @@ def draws_differ(trial: Trial) -> None:
     if len(set(tokens.tolist())) > 1:
         return
     turned = np.roll(inputs["logits"], 1, axis=-1)  # another token is the likeliest one
-    after = _tokens(trial.call(inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
+    with trial.aside():
+        after = _tokens(trial.call(inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
     likeliest = (int(inputs["logits"][0].argmax()), int(turned[0].argmax()))
     why = (
         "that is the likeliest one: it does not sample"
@@ -100,7 +101,9 @@ def rows_drawn_apart(trial: Trial) -> None:
     tokens = _tokens(results, trial.case["V"])
     if len(set(tokens[:, 0].tolist())) == 1:
         turned = np.roll(trial.inputs["logits"], 1, axis=-1)  # another token is the likeliest one
-        after = set(_tokens(trial.call(trial.inputs.replaced(logits=turned)), trial.case["V"])[:, 0].tolist())
+        with trial.aside():
+            drawn = _tokens(trial.call(trial.inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
+        after = set(drawn.tolist())
         likeliest = (int(trial.inputs["logits"][0].argmax()), int(turned[0].argmax()))
         why = (
             "which is the likeliest one; a row alone is drawn at random, so rows are not filtered each by itself"

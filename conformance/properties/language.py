@@ -502,7 +502,8 @@ def _same_tokens(trial: Trial, ids: np.ndarray, expected: np.ndarray, new: np.nd
     if len(wrong):
         b, t = min(((int(b), int(t)) for b, t in wrong), key=lambda place: (place[1], place[0]))
         prefix = [*ids[b].tolist(), *expected[b, :t].tolist()]
-        reading = _reading(trial, ids, new[:, :count])
+        with trial.aside():
+            reading = _reading(trial, ids, new[:, :count])
         raise Violation(
             f"{how}new token {t + 1} of row {b} is {new[b, t]}, expected {expected[b, t]}: "
             f"the model's own logits are greatest there after {prefix}{reading}",
@@ -592,7 +593,8 @@ def lm_generates_past_capacity(trial: Trial) -> None:
             if error.kind == "exception":
                 continue
             raise
-        expected = _greedy(trial, ids, n)
+        with trial.aside():
+            expected = _greedy(trial, ids, n)
         if room <= tokens.shape[1] < T + n and np.array_equal(tokens[:, :T], ids):
             new = tokens[:, T:]  # it ended when it was full
         else:
