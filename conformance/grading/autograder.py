@@ -33,13 +33,19 @@ RUN = """\
 # Runs for each submission.
 set -uo pipefail
 root="${AUTOGRADER_ROOT:-/autograder}"
+python="${TRIU_VENV:-/autograder/venv}/bin/python"
 out="$(mktemp -d)"
 mkdir -p "$root/results"
-PYTHONPATH="$root/source/lib" "${TRIU_VENV:-/autograder/venv}/bin/python" -P -m triu.conformance grade \\
-    "$root/submission" --single --profile "$root/source/PROFILE" --secret "$root/source/secret" \\
+# Each submission has cases of its own: by the id that Gradescope gives it.
+name="$("$python" -c 'import json, sys; print(int(json.load(open(sys.argv[1]))["id"]))' \\
+    "$root/submission_metadata.json" 2> /dev/null)"
+name="submission${name:+-$name}"
+PYTHONPATH="$root/source/lib" "$python" -P -m triu.conformance grade \\
+    "$root/submission" --single --name "$name" --profile "$root/source/PROFILE" --secret "$root/source/secret" \\
     --out "$out" --workers 1 SPECS
 cp "$out"/submissions/*/results.json "$root/results/results.json" || cat > "$root/results/results.json" << 'END'
-{"score": 0, "output": "The autograder itself failed; this is no fault of yours. Please tell your teacher."}
+{"tests": [{"name": "The autograder itself failed", "status": "failed", "visibility": "visible",
+  "output": "This is no fault of yours. Please tell your teacher."}]}
 END
 """
 

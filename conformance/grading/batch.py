@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from .profile import load_profile
 from .submissions import Submission
 
 TRIES = 2  # of a submission whose grader was lost
+CHECK_SECONDS = 2.0
 SECRET_FILE = ".secret"
 
 OnGrade = Callable[[Grade, bool], None]  # the grade, and whether it was there before
@@ -53,9 +54,7 @@ class Order:
     secret: bytes
     examples: int
     isolation: str
-    sent: tuple[
-        tuple[str, bytes], ...
-    ] = ()  # name and content of profile and spec files, for another machine
+    sent: tuple[tuple[str, bytes | None], ...] = ()  # name and content of the files, for another machine
 
     @property
     def stamp(self) -> str:
@@ -70,13 +69,13 @@ class Order:
     def packed(self) -> Order:
         """With the files that it names; raises OSError where one cannot be read."""
         paths = [Path(self.profile), *map(Path, self.spec_files)]
-        return replace(self, sent=tuple((p.name, p.read_bytes() if p.is_file() else b"") for p in paths))
+        return replace(self, sent=tuple((p.name, p.read_bytes() if p.is_file() else None) for p in paths))
 
     def unpacked(self, folder: Path) -> Order:
         """With its files written to an empty folder, each to one of its own."""
         names = [self.profile, *self.spec_files]
         for number, (name, content) in enumerate(self.sent):
-            if content:
+            if content is not None:
                 path = folder / str(number) / name
                 path.parent.mkdir()
                 path.write_bytes(content)
@@ -116,6 +115,7 @@ def run(
     *,
     regrade: bool = False,
     remote: bool = False,
+    check: Callable[[], None] = lambda: None,
     limit: int = 8,
     on_grade: OnGrade | None = None,
 ) -> list[Grade]:
@@ -124,7 +124,12 @@ def run(
     Args:
         executor: makes one; called again if one should break.
         remote: its processes do not see this machine's files, so what they need is sent.
+        check: called now and then; raises BatchError if no more grades will come.
         limit: how many submissions are handed out at a time.
+
+    Raises:
+        TriuError: nothing can be graded; no submission is at fault.
+        OSError: a grade cannot be stored.
     """
     grades: dict[str, Grade] = {}
     waiting = []
@@ -137,7 +142,7 @@ def run(
             if on_grade is not None:
                 on_grade(known, True)
     asked = order.packed() if remote else order
-    for submission, found in _graded(waiting, asked, executor, remote, limit):
+    for submission, found in _graded(waiting, asked, executor, remote, check, limit):
         store(out, submission, found, order)
         grades[submission.name] = found
         if on_grade is not None:
@@ -150,6 +155,7 @@ def _graded(
     order: Order,
     executor: Callable[[], Executor],
     remote: bool,
+    check: Callable[[], None],
     limit: int,
 ) -> Iterator[tuple[Submission, Grade]]:
     """Grades as they come.  A process that dies takes its pool with it: what ran in it is tried again, alone."""
@@ -160,6 +166,7 @@ def _graded(
         pool = executor()
         try:
             while left or running:
+                check()
                 while left and len(running) < limit:
                     submission = left[-1]
                     if running and any(s.name in lost for s in (submission, *running.values())):
@@ -167,7 +174,7 @@ def _graded(
                     sent = _packed(submission) if remote else None
                     running[pool.submit(_task, order, submission, sent)] = submission
                     left.pop()
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, CHECK_SECONDS, FIRST_COMPLETED)
                 for future in done:
                     submission = running[future]
                     try:
@@ -175,6 +182,7 @@ def _graded(
                     except (BrokenExecutor, TriuError):
                         raise
                     except Exception as error:  # of the executor: the machine that had it is gone
+                        check()
                         why = f"{type(error).__name__}: {error}"
                         yield from _again(submission, order, lost, left, why)
                     else:
@@ -340,11 +348,28 @@ def write_gradebook(out: Path, grades: Iterable[Grade], profile: Profile) -> Pat
 
 def local(workers: int) -> Callable[[], Executor]:
     """A pool of processes on this machine."""
-    return lambda: ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
+    return lambda: _Pool(workers)
 
 
-def _end_with_parent() -> None:
-    """In a process of a pool: end when the one that started it has ended, however that was."""
+class _Pool(ProcessPoolExecutor):
+    """Its processes are killed where nobody waits for them, and leave nothing behind."""
+
+    def __init__(self, workers: int) -> None:
+        self._others = active_children()
+        self._folder = tempfile.TemporaryDirectory(prefix="triu-", ignore_cleanup_errors=True)
+        super().__init__(workers, get_context("spawn"), _begin, (self._folder.name,))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for child in active_children():
+            if not wait and child not in self._others:
+                child.kill()
+        super().shutdown(wait=True, cancel_futures=cancel_futures)
+        self._folder.cleanup()
+
+
+def _begin(folder: str) -> None:
+    """In a process of a pool: keep temporary files there, and end when the one that started it has ended."""
+    tempfile.tempdir = folder
     parent = parent_process()
     assert parent is not None
 
@@ -355,8 +380,11 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def cluster(address: str) -> Callable[[], Executor]:
-    """Dask's executor on a scheduler.  Raises BatchError where Dask is not installed, or nobody answers."""
+def cluster(address: str) -> tuple[Callable[[], Executor], Callable[[], None]]:
+    """Dask's executor on a scheduler, and what raises BatchError once that scheduler is lost.
+
+    Raises BatchError where Dask is not installed, or nobody answers.
+    """
     try:
         from distributed import Client
     except ImportError:
@@ -365,4 +393,11 @@ def cluster(address: str) -> Callable[[], Executor]:
         client: Any = Client(address, timeout="10s", set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise BatchError(f"{address}: no Dask scheduler answers there: {error}") from None
-    return lambda: client.get_executor(pure=False, retries=TRIES)
+
+    def check() -> None:
+        if client.status in ("closing", "closed"):
+            raise BatchError(
+                f"{address}: the Dask scheduler was lost; start it again, and the same command goes on from there"
+            )
+
+    return lambda: client.get_executor(pure=False, retries=TRIES), check

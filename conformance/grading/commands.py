@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,6 +45,7 @@ def _stop(message: object, status: int = UNUSABLE) -> NoReturn:
 @click.option("--only", multiple=True, metavar="NAME", help="Only this submission (repeatable).")
 @click.option("--regrade", is_flag=True, help="Grade again what has a grade already.")
 @click.option("--single", is_flag=True, help="SUBMISSIONS is one submission, not a folder of them.")
+@click.option("--name", metavar="NAME", help="With --single: what the submission is called.")
 @click.option(
     "--secret", type=click.Path(path_type=Path), metavar="FILE",
     help="From it each submission's seed is derived (default: one of its own in the output folder).",
@@ -63,6 +66,7 @@ def grade(
     only: tuple[str, ...],
     regrade: bool,
     single: bool,
+    name: str | None,
     secret: Path | None,
     isolation: str,
     examples: int,
@@ -86,15 +90,19 @@ def grade(
         profile = load_profile(profile_name, spec)
         if single:
             found, ignored = [as_submission(submissions)], []
+            if name is not None:
+                if not re.fullmatch(r"\w[\w. -]{0,80}", name):
+                    _stop(f"--name {name}: expected letters, digits, spaces, dots and hyphens")
+                found = [replace(found[0], name=name)]
         else:
             found, ignored = find_submissions(submissions)
             found = [s for s in found if s.path.resolve() != out.resolve()]
         if not found:
             _stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
-        for name in only:
-            if all(s.name != name for s in found):
+        for wanted in only:
+            if all(s.name != wanted for s in found):
                 _stop(
-                    f"{submissions}: no submission is called {name}; there are {', '.join(s.name for s in found[:8])}"
+                    f"{submissions}: no submission is called {wanted}; there are {', '.join(s.name for s in found[:8])}"
                 )
         chosen = [s for s in found if not only or s.name in only]
         try:
@@ -109,11 +117,14 @@ def grade(
             isolation,
         )
         count = workers or os.cpu_count() or 1
-        make = batch.cluster(scheduler) if scheduler else batch.local(min(count, len(chosen)))
+        make, check = batch.local(min(count, len(chosen))), lambda: None
+        if scheduler:
+            make, check = batch.cluster(scheduler)
         with _progress(len(chosen), quiet) as on_grade:
             grades = batch.run(
                 chosen, order, out, make,
-                regrade=regrade, remote=bool(scheduler), limit=64 if scheduler else 2 * count, on_grade=on_grade,
+                regrade=regrade, remote=bool(scheduler), check=check, limit=64 if scheduler else 2 * count,
+                on_grade=on_grade,
             )  # fmt: skip
         rows, outdated = batch.with_earlier(grades, out, found, order, profile)
         table = batch.write_gradebook(out, rows, profile)

@@ -27,6 +27,10 @@ from .forked import Forked, Template
 from .profile import score, seed_for
 from .submissions import Prepared, Submission, SubmissionError, prepare
 
+OF_FORM = frozenset(  # properties that say of which form an answer is; most others presume that
+    "shape layer_shape logits_shape lm_shape readable returns_tokens loss_kind shifted_length clones_counted "
+    "same_for_batch is_distribution mixes_given_tokens".split()
+)
 ASKED_AGAIN = 6  # calls of each function, in a fresh worker
 WORDS = {  # for the ways in which importing it can end
     "exception": "not importable",
@@ -173,12 +177,19 @@ def _claims(profile: Profile, spec: Spec) -> list[Claim]:
 def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
     """The verdicts; what is blocked is judged by itself, and passes if it holds all the same.
 
-    A failure costs its own claim.  What rests on it and breaks with it stays blocked and costs nothing more.
+    A failure costs its own claim.  What rests on it and breaks with it stays blocked and costs nothing more; so
+    does what rests on a claim that gives no usable answer, or one of another form: nothing else can be read off it.
     """
+    usable = {
+        (v.claim, v.object)
+        for v in report.verdicts
+        if v.verdict == "failed" and spec.claims[v.claim].property_name not in OF_FORM
+    }
     engine = Engine(spec, check.candidate, seed=check.seed, examples=check.engine.examples, alone=True)
     with one_thread():
         for verdict in report.verdicts:
-            if verdict.verdict == "blocked":
+            cause = (verdict.reason.removeprefix("rests on "), verdict.object)
+            if verdict.verdict == "blocked" and cause in usable:
                 alone = engine.verdicts(spec.claims[verdict.claim])
                 held = [v for v in alone if v.object == verdict.object and v.verdict == "passed"]
                 if held:
