@@ -61,6 +61,8 @@ def main() -> None:
     parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if 0 < options.long < 100:
+        parser.error(f"--long {options.long}: a tenth of it tells nothing; expected 0, or 100 and more")
     if options.alone:
         batch.run(
             [as_submission(options.alone)],

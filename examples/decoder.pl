@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 # A candidate that is not Python: it speaks the protocol of docs/protocol.md on its standard input and output.
 #
-#     triu check --command 'perl examples/perl/decoder.pl'
+#     triu check --command 'perl examples/decoder.pl'
 use strict;
 use warnings;
 use JSON::PP;
