@@ -203,18 +203,17 @@ def _takes_no_keywords(function: Any) -> bool:
     )
 
 
+FIRST_LINE = re.compile(r"\s*(\w+)\((.*?)\)\s*(->|:|\n|$)", re.DOTALL)
+
+
 def _documented_signature(function: Any) -> inspect.Signature | None:
     """What the docstring of a function written in C says of its parameters, as libraries do in its first line."""
     doc, name = getattr(function, "__doc__", None), getattr(function, "__name__", "")
-    found = (
-        re.match(rf"\s*{re.escape(name)}\((.*?)\)\s*(->|:|\n|$)", doc, re.DOTALL)
-        if isinstance(doc, str)
-        else None
-    )
-    if found is None:
+    found = FIRST_LINE.match(doc) if isinstance(doc, str) else None
+    if found is None or found[1] != name:
         return None
     try:
-        (definition,) = ast.parse(f"def f({found[1]}): pass").body
+        (definition,) = ast.parse(f"def f({found[2]}): pass").body
     except (SyntaxError, ValueError):
         return None
     if not isinstance(definition, ast.FunctionDef):

@@ -131,11 +131,11 @@ def own_modules(target: Mapping[str, Any], modules: Mapping[str, types.ModuleTyp
         root = target["name"]
         return {name for name in sys.modules if name == root or name.startswith(root + ".")}
     folder = Path(target["path"]) if target["kind"] == "folder" else Path(target["path"]).parent
-    own = set(modules)
+    folder, own = folder.resolve(), set(modules)
     for name, module in list(sys.modules.items()):
         where = getattr(module, "__file__", None)
         if isinstance(where, str) and not name.startswith("triu.") and "site-packages" not in where:
             with contextlib.suppress(OSError, ValueError):
-                if Path(where).resolve().is_relative_to(folder.resolve()):
+                if Path(where).resolve().is_relative_to(folder):
                     own.add(name)
     return own

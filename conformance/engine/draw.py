@@ -120,6 +120,12 @@ def _drawn(names: tuple[str, ...], examples: int, seed: int) -> list[tuple[int, 
     return _numbers[key]
 
 
+def forget() -> None:
+    """Drop the streams that are kept: another seed has others."""
+    _streams.clear()
+    _numbers.clear()
+
+
 def seek(
     choices: Choices, requires: Sequence[Formula], wanted: Formula, count: int, seed: int
 ) -> tuple[Case, ...]:

@@ -95,6 +95,17 @@ class Suspects:
         """The claims that break on a mutant ("id|place" of one in a part)."""
         return load_kills().get(mutant.partition("|")[0], frozenset())
 
+    def forget(self) -> None:
+        """Drop what the mutants answered: the next candidate asks them other things.
+
+        Among it are errors, and with them all that was alive where they were met.
+        """
+        for subject in self._opened.values():
+            if subject is not None:
+                subject.remembered.clear()
+                subject.session.log.clear()
+                getattr(subject, "matches", {}).clear()
+
     def _of(self, role: str) -> list[Mutant]:
         claims = self._spec.claims
         return [

@@ -20,8 +20,10 @@ from ..candidates.errors import CallFailed, OpenError, TargetError, TriuError
 from ..candidates.session import Logged, open_session
 from ..candidates.target import Declarations, Target
 from ..candidates.transport import OverSocket, Subprocess
+from ..engine import draw
 from ..engine.likeness import same
 from ..engine.run import DEFAULT_EXAMPLES, Engine
+from ..engine.suspects import suspects_of
 from .confine import missing
 from .forked import Forked, Template
 from .profile import score, seed_for
@@ -93,6 +95,8 @@ def grade(submission: Submission, profile: Profile, spec: Spec, manner: Manner, 
             found = _judged(blank, prepared, profile, spec, manner, worker)
         finally:
             worker.close()
+            draw.forget()
+            suspects_of(spec).forget()
         output = worker.output if isinstance(worker, Forked) else ""
         layers = worker.layers if isinstance(worker, Forked) else ("process only",)
         seconds = round(time.monotonic() - began, 3)
