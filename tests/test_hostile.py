@@ -16,6 +16,7 @@ import pytest
 from triu.conformance.grading import batch
 from triu.conformance.grading.confine import ALL_LAYERS
 from triu.conformance.grading.submissions import find_submissions
+from triu.reports.grade_json import grade_from_json
 from triu.spec import Grade
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -39,9 +40,10 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Grade], 
     os.environ["TRIU_TEST_SECRET"] = SECRET
     order = batch.Order(str(HOSTILE / "profile.toml"), (), SECRET.encode(), 6, "auto")
     submissions, _ = find_submissions(folder)
-    grades = batch.run(submissions, order, out, batch.local(2))
+    batch.run(submissions, order, out, batch.local(2))
     del os.environ["TRIU_TEST_SECRET"]
-    return {grade.submission: grade for grade in grades}, root
+    texts = (path.read_text("utf-8") for path in out.glob("submissions/*/report.json"))
+    return {grade.submission: grade for grade in map(grade_from_json, texts)}, root
 
 
 def test_every_file_is_expected() -> None:

@@ -97,7 +97,8 @@ def bind(
     Raises:
         ConventionError: the declarations name a role, convention, value or object that does not exist.
     """
-    check_declarations(spec, entries, declared)
+    if not declared.of_assignment:
+        check_declarations(spec, entries, declared)
     assigned = {name: role for role, names in declared.roles.items() for name in names}
     found: list[Binding] = []
     for entry in entries:
@@ -105,7 +106,7 @@ def bind(
             continue
         if entry["name"] in assigned:
             binding = bind_object(spec.roles[assigned[entry["name"]]], entry, declared, 0)
-            if binding.problem:
+            if binding.problem and not declared.of_assignment:
                 where = f"{declared.source}: roles.{binding.role.id}: {entry['name']}"
                 raise ConventionError(f"{where} cannot be called as this role: {binding.problem}")
             found.append(binding)

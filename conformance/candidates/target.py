@@ -35,6 +35,7 @@ class Declarations:
     conventions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     source: str = ""
+    of_assignment: bool = False  # not its author's: it may lack what is named here
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Both transports carry the same bytes, so that whatever is true of a candidate in
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -75,12 +76,15 @@ def _split(frame: bytes) -> tuple[dict[str, Any], bytes]:
 class OverSocket(ABC):
     """A worker at the other end of a socket, started on first use and again after it was lost.
 
+    ``total_seconds`` is for everything that it is asked, from now on.
+
     ``generation`` grows with every start: handles of an earlier one are no longer valid.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, total_seconds: float = math.inf) -> None:
         self.generation = 0
         self._socket: socket.socket | None = None
+        self._total, self._ends = total_seconds, time.monotonic() + total_seconds
 
     @abstractmethod
     def start(self) -> None:
@@ -97,8 +101,11 @@ class OverSocket(ABC):
     def request(
         self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
     ) -> tuple[dict[str, Any], bytes]:
+        if time.monotonic() >= self._ends:
+            self.close()
+            raise CallTimeout(self._late())
         self.start()
-        deadline = time.monotonic() + timeout
+        deadline = min(time.monotonic() + timeout, self._ends)
         try:
             self._send(wire.pack(header, buffers), deadline)
             while True:
@@ -117,9 +124,13 @@ class OverSocket(ABC):
             raise ProtocolError(f"the worker broke the protocol: {error}") from None
         except TimeoutError:
             self.close()
-            raise CallTimeout(f"no answer within {timeout:g} s; the worker was stopped") from None
+            late = f"no answer within {timeout:g} s; the worker was stopped"
+            raise CallTimeout(self._late() if deadline == self._ends else late) from None
         except (BrokenPipeError, ConnectionError, EOFError):
             raise self.lost() from None
+
+    def _late(self) -> str:
+        return f"everything together took longer than {self._total:g} s"
 
     def _send(self, data: bytes, deadline: float) -> None:
         self._timed(deadline).sendall(data)
@@ -150,8 +161,8 @@ class OverSocket(ABC):
 class Started(OverSocket):
     """A worker that is a process which this one starts."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, total_seconds: float = math.inf) -> None:
+        super().__init__(total_seconds)
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -199,8 +210,8 @@ class Started(OverSocket):
 class Subprocess(Started):
     """A worker process of its own.  ``preload`` names libraries that it imports before it is asked for anything."""
 
-    def __init__(self, preload: tuple[str, ...] = ()) -> None:
-        super().__init__()
+    def __init__(self, preload: tuple[str, ...] = (), total_seconds: float = math.inf) -> None:
+        super().__init__(total_seconds)
         self._preload = preload
 
     def popen(self, theirs: socket.socket) -> subprocess.Popen[bytes]:

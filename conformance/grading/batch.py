@@ -29,8 +29,8 @@ from ...reports.gradescope import gradescope_results
 from ...reports.writing import write_whole
 from ...spec import Grade, Profile, Spec, load_spec
 from ..candidates.errors import TriuError
-from .forked import Template
-from .grade import Manner, grade
+from .forked import Template, TemplateError
+from .grade import IsolationError, Manner, grade
 from .profile import load_profile
 from .submissions import Submission
 
@@ -119,7 +119,7 @@ def run(
     limit: int = 8,
     on_grade: OnGrade | None = None,
 ) -> list[Grade]:
-    """Grade all submissions that have no grade yet; returns the grades of all, in their order.
+    """Grade all submissions that have no grade yet; returns the grades of all, in their order, without details.
 
     Args:
         executor: makes one; called again if one should break.
@@ -138,16 +138,21 @@ def run(
         if known is None:
             waiting.append(submission)
         else:
-            grades[submission.name] = known
+            grades[submission.name] = _slim(known)
             if on_grade is not None:
                 on_grade(known, True)
     asked = order.packed() if remote else order
     for submission, found in _graded(waiting, asked, executor, remote, check, limit):
         store(out, submission, found, order)
-        grades[submission.name] = found
+        grades[submission.name] = _slim(found)
         if on_grade is not None:
             on_grade(found, False)
     return [grades[submission.name] for submission in submissions]
+
+
+def _slim(found: Grade) -> Grade:
+    """Without what only its report needs: a class of them is kept in memory."""
+    return replace(found, report=None, output="", items=tuple(replace(i, verdicts=()) for i in found.items))
 
 
 def _graded(
@@ -259,7 +264,7 @@ def _graded_here(order: Order, submission: Submission, sent: tuple[str, bytes] |
             submission = _unpacked(submission, sent, Path(folder))
         try:
             return grade(submission, profile, spec, manner, _templates[0])
-        except TriuError:
+        except (IsolationError, TemplateError):
             raise
         except Exception as error:  # a fault of triu; nobody else pays for it
             return _unlucky(submission, order, f"a fault of triu itself: {type(error).__name__}: {error}")
@@ -306,7 +311,7 @@ def with_earlier(
     for submission in submissions:
         last = None if submission.name in found else _last(out, submission)
         if last is not None and (last.profile[0], last.milestones) == (profile.id, profile.milestones):
-            found[submission.name] = last
+            found[submission.name] = _slim(last)
             if not _is_current(last, submission, order):
                 outdated.append(submission.name)
     return list(found.values()), outdated

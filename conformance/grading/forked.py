@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..candidates import wire
-from ..candidates.errors import CallTimeout, ProtocolError, TriuError, WorkerLost
-from ..candidates.transport import Callback, OverSocket, obituary
+from ..candidates.errors import TriuError, WorkerLost
+from ..candidates.transport import OverSocket, obituary
 
 START_SECONDS = 60.0
+LOST_SECONDS = 2.0  # in which a worker that hung up is to end
+END_SECONDS = 30.0  # after SIGKILL
 MAX_OUTPUT = 20_000  # bytes that are kept of what a submission prints
 MAX_STARTS = 40  # workers for one submission; each may be lost
 ENVIRONMENT = {
@@ -115,13 +118,10 @@ class Forked(OverSocket):
         *,
         memory_mb: int = 2048,
         total_seconds: float = 600.0,
-        confined: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(total_seconds)
         self.layers: tuple[str, ...] = ()
-        self._template, self._folder, self._confined = template, folder, confined
-        self._memory_mb, self._total = memory_mb, total_seconds
-        self._began = time.monotonic()
+        self._template, self._folder, self._memory_mb = template, folder, memory_mb
         self._output = Drain()
         self._ending, self._leash, self._private = -1, -1, ""
 
@@ -130,12 +130,11 @@ class Forked(OverSocket):
         return self._output.text
 
     def start(self) -> None:
-        """Raises TemplateError; WorkerLost where a worker was lost too often; CallTimeout when time is up."""
+        """Raises TemplateError, or WorkerLost where a worker was lost too often."""
         if self._socket is not None:
             return
         if self.generation >= MAX_STARTS:
             raise WorkerLost(f"the worker was lost {self.generation} times; it is not started again")
-        self._left(1.0)
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
@@ -144,7 +143,6 @@ class Forked(OverSocket):
         leash, self._leash = os.pipe()
         self._private = tempfile.mkdtemp(prefix="triu-")
         request = {
-            "confined": self._confined,
             "environment": {**ENVIRONMENT, "HOME": self._private, "TMPDIR": self._private},
             "allowance": {
                 "readable": str(self._folder),
@@ -153,47 +151,31 @@ class Forked(OverSocket):
                 "cpu_seconds": max(1, int(self._total)),
             },
         }
-        try:
-            self._template.fork(request, [theirs.fileno(), printing, ending, leash])
-        finally:
-            theirs.close()
-            for number in (printing, ending, leash):
-                os.close(number)
-            self._output.follow(printed)
         self._socket = ours
         self.generation += 1
         try:
+            try:
+                self._template.fork(request, [theirs.fileno(), printing, ending, leash])
+            finally:
+                theirs.close()
+                for number in (printing, ending, leash):
+                    os.close(number)
+                self._output.follow(printed)
             hello, _ = self._receive(time.monotonic() + START_SECONDS)
+        except TemplateError:
+            self.close()
+            raise
         except (OSError, EOFError, wire.WireError) as error:
             self.close()
             raise TemplateError(f"a worker could not be started: {error or type(error).__name__}") from None
         self.layers = tuple(map(str, hello.get("layers", ())))
 
-    def request(
-        self, header: dict[str, Any], buffers: list[bytes], timeout: float, on_callback: Callback | None
-    ) -> tuple[dict[str, Any], bytes]:
-        left = self._left(timeout)
-        try:
-            answer = super().request(header, buffers, left, on_callback)
-        except ProtocolError:
-            raise
-        except CallTimeout:
-            if left < timeout:
-                raise CallTimeout(f"the whole submission took longer than {self._total:g} s") from None
-            raise
-        return answer
-
-    def _left(self, timeout: float) -> float:
-        left = self._began + self._total - time.monotonic()
-        if left <= 0:
-            self.close()
-            raise CallTimeout(f"the whole submission took longer than {self._total:g} s")
-        return min(timeout, left)
-
     def lost(self) -> WorkerLost:
         code: int | None = None
-        with contextlib.suppress(OSError, ValueError):
-            code = int(os.read(self._ending, 32))
+        # It may have closed its end and go on.
+        if select.select([self._ending], [], [], LOST_SECONDS)[0]:
+            with contextlib.suppress(ValueError):
+                code = int(os.read(self._ending, 32))
         self.close()
         found = obituary(code)
         if found.kind == "crash" and "bad_alloc" in self.output[-2000:]:
@@ -205,10 +187,12 @@ class Forked(OverSocket):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        for number in (self._leash, self._ending):
-            if number >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(number)
+        if self._leash >= 0:
+            os.close(self._leash)
+            # Its folder is removed only when nothing runs any more that could put links into it.
+            if not select.select([self._ending], [], [], END_SECONDS)[0]:
+                raise TemplateError("a worker does not end")
+            os.close(self._ending)
         self._leash = self._ending = -1
         if self._private:
             _remove(self._private)

@@ -13,13 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...spec import Claim, Failure, Grade, Profile, Report, Spec, Verdict
+from ...spec import Failure, Grade, Profile, Report, Spec, Verdict
 from ..api import Check, one_thread
 from ..candidates import wire
-from ..candidates.errors import CallFailed, OpenError, TargetError, TriuError
+from ..candidates.errors import FATAL, CallFailed, OpenError, TargetError, TriuError
 from ..candidates.session import Logged, open_session
 from ..candidates.target import Declarations, Target
-from ..candidates.transport import OverSocket, Subprocess
+from ..candidates.transport import OverSocket
 from ..engine import draw
 from ..engine.likeness import same
 from ..engine.run import DEFAULT_EXAMPLES, Engine
@@ -28,22 +28,13 @@ from .confine import missing
 from .forked import Forked, Template
 from .profile import score, seed_for
 from .submissions import Prepared, Submission, SubmissionError, prepare
+from .watched import Watched
 
 OF_FORM = frozenset(  # properties that say of which form an answer is; most others presume that
     "shape layer_shape logits_shape lm_shape readable returns_tokens loss_kind shifted_length clones_counted "
     "same_for_batch is_distribution mixes_given_tokens".split()
 )
 ASKED_AGAIN = 6  # calls of each function, in a fresh worker
-WORDS = {  # for the ways in which importing it can end
-    "exception": "not importable",
-    "result": "not importable",
-    "time-out": "time-out",
-    "memory": "memory",
-    "exit": "exit",
-    "crash": "crash",
-    "killed": "killed",
-    "protocol": "protocol",
-}
 
 
 class IsolationError(TriuError):
@@ -108,7 +99,7 @@ def open_worker(profile: Profile, folder: Path, manner: Manner, template: Templa
     if manner.isolation == "process" or not Template.possible():
         if manner.isolation == "required":
             raise IsolationError("isolation is required, and this system is not Linux")
-        return Subprocess(("torch",))
+        return Watched(profile.limits.memory_mb, profile.limits.total_seconds)
     worker = Forked(
         template,
         folder,
@@ -129,11 +120,13 @@ def _judged(
 ) -> Grade:
     """The grade, or why there is none."""
     path = prepared.target
-    wire = {"kind": "file" if path.is_file() else "folder", "path": str(path)}
-    declared = Declarations(profile.roles, profile.conventions, profile.arguments, f"profile {profile.id}")
+    where = {"kind": "file" if path.is_file() else "folder", "path": str(path)}
+    declared = Declarations(
+        profile.roles, profile.conventions, profile.arguments, f"profile {profile.id}", True
+    )
     named = [name for names in profile.roles.values() for name in names]
     session = open_session(
-        Target(blank.submission, wire, "", declared),
+        Target(blank.submission, where, "", declared),
         transport=worker,
         named=named,
         import_seconds=profile.limits.import_seconds,
@@ -144,13 +137,13 @@ def _judged(
     except OpenError as error:
         return replace(
             blank,
-            word=WORDS.get(error.kind, "not importable"),
+            word=error.kind if error.kind in FATAL else "not importable",
             reason=prepared.told(str(error)),
             notes=prepared.notes,
         )
     except TargetError:
         return replace(blank, word="no role", reason=_nothing_asked_for(profile, spec), notes=prepared.notes)
-    report = check.report(_claims(profile, spec))
+    report = check.report([spec.claims[name] for name in profile.claims])
     report = replace(
         report,
         candidate={**report.candidate, "target": blank.submission},
@@ -172,10 +165,6 @@ def _nothing_asked_for(profile: Profile, spec: Spec) -> str:
     roles = profile.required or tuple(dict.fromkeys(spec.claims[name].role for name in profile.claims))
     asked = "; ".join(f"{role}, as {' or '.join(spec.roles[role].names[:2])}" for role in roles[:6])
     return f"it defines nothing that the assignment asks for under a name that is recognised: {asked}"
-
-
-def _claims(profile: Profile, spec: Spec) -> list[Claim]:
-    return [spec.claims[name] for name in profile.claims]
 
 
 def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
@@ -222,7 +211,7 @@ def _same_when_fresh(verdicts: list[Verdict], check: Check) -> list[Verdict]:
         check.session.renew()
         answers = check.session.calls([entry.call for entry in asked])
         for entry, answer in zip(asked, answers, strict=True):
-            if not isinstance(answer, CallFailed) and not same(plain(answer), plain(entry.result)):
+            if not isinstance(answer, CallFailed) and not same(_plain(answer), _plain(entry.result)):
                 told = "after many calls it answers otherwise than the same call in a fresh process"
                 failed = replace(passed, verdict="failed", margin=None, failure=Failure(told))
                 verdicts[verdicts.index(passed)] = failed
@@ -238,13 +227,13 @@ def _alone(entry: Logged) -> bool:
     return entry.error is None and plain_values and not (call.follows or call.train or call.return_inputs)
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """An answer without its containers, for comparing."""
     if isinstance(value, wire.Array):
         return value.values
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return {name: plain(item) for name, item in value.items()} if isinstance(value, dict) else value
+        return [_plain(item) for item in value]
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def _placed(verdict: Verdict, prepared: Prepared) -> Verdict:

@@ -72,7 +72,7 @@ def _keep(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     confine.die_with_parent()
-    inside = bool(request["confined"]) and confine.enter_namespaces()
+    inside = confine.enter_namespaces()
     pid = os.fork()
     if pid == 0:
         confine.die_with_parent()
@@ -135,10 +135,7 @@ def _work(request: Mapping[str, Any], serving: int, printing: int, inside: bool)
         os.environ.update(request["environment"])
         sys.dont_write_bytecode = True
         sys.argv = ["candidate"]
-        layers: tuple[str, ...] = ()
-        if request["confined"]:
-            allowance = confine.Allowance(**request["allowance"])
-            layers = confine.confine(allowance, in_namespaces=inside)
+        layers = confine.confine(confine.Allowance(**request["allowance"]), in_namespaces=inside)
         sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
         os.write(kept, wire.pack({"layers": list(layers)}, []))
         worker.serve(kept)
