@@ -70,8 +70,7 @@ def run(jobs: Sequence[Job], workers: int) -> dict[Job, Any]:
     """The answer to each job; those of an earlier run on the same sources are taken from its file."""
     path = ROOT / "build" / f"trust-{digest()}.jsonl"
     path.parent.mkdir(exist_ok=True)
-    # Those of seed 0 are written down in tests/elsewhere, and the tests compare them.
-    known: dict[Job, Any] = {("name", str(n), 0): row.expected for n, row in enumerate(elsewhere.rows())}
+    known: dict[Job, Any] = {}
     if path.exists():
         for line in path.read_text("utf-8").splitlines():
             job, found = json.loads(line)
@@ -134,11 +133,18 @@ def victims() -> dict[str, list[str]]:
 
 
 def mutant(name: str, seed: int) -> dict[str, Any]:
-    """Whether its claim kills it, and which of the claims that it stands for kill it."""
+    """Whether its claim kills it, whether any does, and which of the claims that it stands for kill it."""
     chosen = load_mutants()[name]
     others = victims()[name]
     found = try_mutant(chosen, claims=needed([chosen.claim, *others]), seed=seed)
-    return {"killed": found.killed, "kills": [c for c in others if c in found.killers]}
+    noticed = bool(found.killers) or bool(try_mutant(chosen, claims=of_role(chosen.claim), seed=seed).killers)
+    return {"killed": found.killed, "noticed": noticed, "kills": [c for c in others if c in found.killers]}
+
+
+def of_role(claim: str) -> frozenset[str]:
+    """All claims on the role of a claim, and what they rest on."""
+    claims = the_spec().claims
+    return needed(c.id for c in claims.values() if c.role == claims[claim].role)
 
 
 def variant(name: str, seed: int) -> list[list[str]]:
@@ -164,7 +170,9 @@ def named(n: int, seed: int, unknown: bool) -> str:
 def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
     spec, mutants, table = load_spec(), load_mutants(), elsewhere.rows()
     tried = [(job, found) for job, found in answers.items() if job[0] == "mutant"]
-    survived = Counter(job[1] for job, found in tried if not found["killed"])
+    elsewhere_first = Counter(job[1] for job, found in tried if found["noticed"] and not found["killed"])
+    survived = Counter(job[1] for job, found in tried if not found["noticed"])
+    killed = sum(found["killed"] for _, found in tried)
     owed = {claim for claims in victims().values() for claim in claims}
     killing: dict[int, set[str]] = defaultdict(set)
     for job, found in tried:
@@ -186,11 +194,17 @@ def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
         "## What it catches",
         "",
         f"{len(mutants)} mutants, each the reference with one known bug, under {options.seeds} seed(s): "
-        f"{percent(len(tried) - sum(survived.values()), len(tried))} of the {len(tried)} runs end with the "
-        "failure of the claim whose business the mutant is, shown and not behind another one. "
+        f"{percent(killed, len(tried))} of the {len(tried)} runs end with the "
+        "failure of the claim whose business the mutant is, shown and not behind another one; "
+        f"{percent(sum(elsewhere_first.values()), len(tried))} with that of another claim alone, or of one on which it "
+        f"rests; {percent(sum(survived.values()), len(tried))} with none. "
         f"[kill-matrix.md](kill-matrix.md) has all claims on all mutants for seed 0.",
         "",
-        *listed(f"{name}: survived {n} of {options.seeds} seeds" for name, n in survived.items()),
+        *listed(f"{name}: not noticed under {n} of {options.seeds} seeds" for name, n in survived.items()),
+        *listed(
+            f"{name}: noticed by another claim under {n} of {options.seeds} seeds"
+            for name, n in elsewhere_first.items()
+        ),
         f"Each of the {len(spec.claims)} claims has a mutant that it is to kill; of those {len(owed)} pairs, "
         f"{len(owed) - len(idle)} are kills under every seed.",
         "",

@@ -534,6 +534,6 @@ def test_the_command_of_the_readme_runs(tmp_path):
 
 
 def test_a_role_without_a_starter_is_said(monkeypatch):
-    monkeypatch.delitem(starter_module._STUBS, "attention")
+    monkeypatch.delitem(starter_module.STUBS, "attention")
     with pytest.raises(ProfileError, match="there is no starter for role 'attention'"):
         starter(load_profile("lesson-85", SPEC), SPEC)

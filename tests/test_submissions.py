@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from triu.conformance.candidates.errors import TargetError
 from triu.conformance.candidates.session import describe_error
-from triu.conformance.grading import submissions
+from triu.conformance.grading import clean_copy
 from triu.conformance.grading.notebooks import read_notebook
 from triu.conformance.grading.submissions import (
     Submission,
@@ -268,7 +268,7 @@ def test_names_that_become_equal_are_kept_apart(tmp_path):
 def test_a_long_name_is_cut(tmp_path):
     prepared = ready(put(tmp_path, {"ä" * 120 + ".py": CODE}) / ("ä" * 120 + ".py"), tmp_path)
     assert prepared.target.read_text() == CODE
-    assert len(prepared.target.name.encode()) <= submissions.MAX_NAME
+    assert len(prepared.target.name.encode()) <= clean_copy.MAX_NAME
 
 
 @pytest.mark.parametrize(
@@ -294,16 +294,16 @@ def test_what_cannot_be_graded_says_why(tmp_path, files, word, said):
 
 
 def test_many_and_large_files_do_not_keep_code_from_being_graded(tmp_path, monkeypatch):
-    monkeypatch.setattr(submissions, "MAX_FILE", 1000)
+    monkeypatch.setattr(clean_copy, "MAX_FILE", 1000)
     files = {f"{n:04}.txt": "" for n in range(1000)}
     prepared = ready(put(tmp_path / "s", {**files, "z.py": CODE, "w.pt": b"1" * 1001}), tmp_path)
-    assert len(names(prepared)) == submissions.MAX_FILES
+    assert len(names(prepared)) == clean_copy.MAX_FILES
     assert prepared.target.read_text() == CODE
     assert prepared.notes == ("502 files were left out: there are too many",)
 
 
 def test_a_file_that_is_too_large_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(submissions, "MAX_FILE", 1 << 20)
+    monkeypatch.setattr(clean_copy, "MAX_FILE", 1 << 20)
     prepared = ready(put(tmp_path / "s", {"a.py": CODE, "w.pt": os.urandom((1 << 20) + 1)}), tmp_path)
     assert names(prepared) == ["a.py"]
     assert prepared.notes == ("w.pt was left out: it is larger than 1 MB",)
@@ -320,7 +320,7 @@ def test_depth_environments_and_compiled_files(tmp_path):
 def test_notes_have_an_end(tmp_path):
     prepared = ready(put(tmp_path / "s", {"a.py": CODE, **{f"{n}.so": "" for n in range(90)}}), tmp_path)
     assert prepared.notes[-1] == "and 40 more like these"
-    assert len(prepared.notes) == submissions.MAX_NOTES + 1
+    assert len(prepared.notes) == clean_copy.MAX_NOTES + 1
 
 
 # text
@@ -417,7 +417,7 @@ def test_a_file_with_the_name_of_a_folder(tmp_path):
 
 
 def test_a_zip_bomb(tmp_path):
-    path = pack(tmp_path / "s.zip", [("a.py", CODE), ("b.txt", b"0" * (submissions.MAX_FILE + 1))])
+    path = pack(tmp_path / "s.zip", [("a.py", CODE), ("b.txt", b"0" * (clean_copy.MAX_FILE + 1))])
     assert path.stat().st_size < 100_000
     word, said = refused(path, tmp_path)
     assert word == "unreadable"
@@ -426,7 +426,7 @@ def test_a_zip_bomb(tmp_path):
 
 
 def test_many_files_that_are_large_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(submissions, "MAX_TOTAL", 1 << 20)
+    monkeypatch.setattr(clean_copy, "MAX_TOTAL", 1 << 20)
     files = [(f"{n}.txt", b"0" * (1 << 19)) for n in range(8)]
     prepared = ready(pack(tmp_path / "s.zip", [("a.py", CODE), *files]), tmp_path)
     assert sum(p.stat().st_size for p in prepared.folder.iterdir()) < 2 << 20
