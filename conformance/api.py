@@ -69,6 +69,7 @@ class Check:
         self.session, self.spec, self.seed, self.conventions = session, spec, seed, conventions
         self.candidate = open_candidate(session, spec)
         self.engine = Engine(spec, self.candidate, seed=seed, examples=examples, judges=Judges(spec))
+        self._explained: dict[str, dict[tuple[str, str], Verdict]] = {}
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """The verdicts of one claim, one for each object that it concerns."""
@@ -84,12 +85,7 @@ class Check:
                 if on_verdict is not None:
                     on_verdict(verdict)
         self._add_causes(verdicts)
-        if any(v.verdict in ("failed", "errored") for v in verdicts):
-            from .engine.diagnosis import Doctor
-            from .engine.suspects import suspects_of
-
-            with one_thread():
-                verdicts = Doctor(self.engine, suspects_of(self.spec)).explained(verdicts)
+        verdicts = self._with_mistakes(verdicts)
         bound = [subject.bound_object() for subject in self.candidate.subjects]
         return Report(
             candidate=self._candidate(),
@@ -99,6 +95,23 @@ class Check:
             environment=self.environment(),
             notes=self.candidate.notes,
         )
+
+    def explained(self, claim: Claim) -> list[Verdict]:
+        """The verdicts of one claim, failures with the likely mistake: for that all claims of its role are judged."""
+        if claim.role not in self._explained:
+            role = [c for c in self.spec.claims.values() if c.role == claim.role]
+            found = self._with_mistakes([v for c in role for v in self.verdicts(c)])
+            self._explained[claim.role] = {(v.claim, v.object): v for v in found}
+        return [self._explained[claim.role][v.claim, v.object] for v in self.verdicts(claim)]
+
+    def _with_mistakes(self, verdicts: list[Verdict]) -> list[Verdict]:
+        if not any(v.verdict in ("failed", "errored") for v in verdicts):
+            return verdicts
+        from .engine.diagnosis import Doctor
+        from .engine.suspects import suspects_of
+
+        with one_thread():
+            return Doctor(self.engine, suspects_of(self.spec)).explained(verdicts)
 
     def _add_causes(self, verdicts: list[Verdict]) -> None:
         """Where only claims were asked for that are blocked, what blocks them belongs to the answer."""

@@ -102,7 +102,9 @@ class ClaimItem(pytest.Item):
         for verdict in verdicts:
             self.user_properties.append((f"triu {verdict.object}", verdict.verdict))
         must = self.claim.level == "MUST"
-        bad = [v for v in verdicts if v.verdict in ("failed", "errored", "inconclusive", "suite_fault")]
+        bad = _bad(verdicts)
+        if bad:
+            bad = _bad(_judge(self.config).verdicts(self.path, self.claim, explained=True))
         if bad and (must or any(v.verdict == "suite_fault" for v in bad)):
             raise ClaimFailed(_told(bad))
         if bad:
@@ -120,6 +122,10 @@ class ClaimItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, f"{self.claim.id}: {self.claim.title}"
+
+
+def _bad(verdicts: list[Any]) -> list[Any]:
+    return [v for v in verdicts if v.verdict in ("failed", "errored", "inconclusive", "suite_fault")]
 
 
 def _told(verdicts: list[Any]) -> str:
@@ -148,7 +154,7 @@ class Judge:
     def _extra(path: Path) -> Path | None:
         return None if path.resolve().parent == HERE / "spec" else path
 
-    def verdicts(self, path: Path, claim: Any) -> list[Any]:
+    def verdicts(self, path: Path, claim: Any, *, explained: bool = False) -> list[Any]:
         from .api import open_check
 
         extra = self._extra(path)
@@ -168,7 +174,7 @@ class Judge:
         check = self._checks[extra]
         if isinstance(check, Exception):
             raise check
-        return check.verdicts(claim)
+        return check.explained(claim) if explained else check.verdicts(claim)
 
     def close(self) -> None:
         for check in self._checks.values():

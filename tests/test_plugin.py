@@ -30,6 +30,7 @@ def test_a_broken_candidate_fails_with_a_text_for_people_and_without_a_traceback
     result = run("--pyargs", "triu.spec", "--candidate", BROKEN, "-k", "diagonal", cwd=anywhere)
     assert result.returncode == 1
     assert "position 0 is hidden from itself" in result.stdout
+    assert "likely mistake: build_causal_mask behaves" in result.stdout
     assert "Traceback" not in result.stdout
     assert "1 failed" in result.stdout
 

@@ -26,13 +26,13 @@ from .suspects import Suspect, Suspects
 
 BROKEN_CASES = 9  # of each broken claim
 OTHER_CASES = 3  # of each other claim of the role
-UNLIKE = 0.5  # in more of the broken claims the nearest mutant must not do otherwise
-FAR = 3.5  # claims in which it may do otherwise in all, the broken ones counted as two
-RECOMPUTED = 4  # mutants at most that are recomputed for one object
-NEAR = 0.2  # the same where the weights say another mistake
+UNLIKE = 0.5  # of the broken claims, in which the nearest mutant may do otherwise
+FAR = 3.5  # claims in all in which it may do otherwise, the broken ones together counted as two
+NEAR = 0.2  # the same, where its weights say that a layer makes another mistake
+APART = 0.05  # by how many claims the next mutant must be farther away
+RECOMPUTED = 4  # mutants at most that are recomputed to tell them apart: each takes a second
 BY_VARIETY = ("draws_differ", "rows_drawn_apart")  # properties of draws that have no right value
-PATH = re.compile(r"^with …=(True|False), ")
-APART = 0.05  # by which the next one must be farther away
+PATH = re.compile(r"^with …=(True|False), ")  # which of two paths of generation breaks
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Doctor:
         self, subject: Subject, broken: Sequence[str], held: Collection[str], outside: Collection[str] = ()
     ) -> Diagnosis | None:
         """The one known mistake that explains the broken claims (the MUST ones, if there are any)."""
-        every = broken
         if subject.problem:
             return self._by_complaint(subject, broken)
+        every = broken
         spec = self.engine.spec
         erratic = any(spec.claims[c].property_name == "repeatable" for c in broken)
         must = [c for c in broken if spec.claims[c].level == "MUST"]
@@ -121,7 +121,10 @@ class Doctor:
         return Diagnosis(likely, frozenset(broken))
 
     def _by_claims(self, subject: Subject, broken: Sequence[str]) -> Diagnosis | None:
-        """Where no case can be tried again: the one mutant on which just these claims break."""
+        """Where no case can be tried again: the one mutant on which just these claims break.
+
+        It must break what asks for the same answer twice, as the object does, which no case breaks again.
+        """
         alike = [
             name
             for name, shown in self.suspects.shown(subject.role.id).items()
