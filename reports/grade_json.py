@@ -16,7 +16,8 @@ from .json_report import finite, from_json, to_json
 def grade_to_json(grade: Grade) -> str:
     """The grade as JSON text, with points as text of exact decimals; the same grade gives the same text.
 
-    As in a report, numbers that are not finite become text.
+    The verdicts of an item are those of the report on its claims, and not written again.  As in a report, numbers
+    that are not finite become text.
     """
     document = {
         "format": grade.format,
@@ -33,7 +34,6 @@ def grade_to_json(grade: Grade) -> str:
                 "item": _item(scored.item),
                 "score": str(scored.score),
                 "status": scored.status,
-                "verdicts": _verdicts(scored.verdicts),
             }
             for scored in grade.items
         ],
@@ -76,7 +76,7 @@ def grade_from_json(text: str) -> Grade:
 
 
 def _read(document: Mapping[str, Any]) -> Grade:
-    report = document["report"]
+    report = None if document["report"] is None else from_json(json.dumps(document["report"]))
     profile, title = document["profile"]
     grade = Grade(
         submission=document["submission"],
@@ -89,7 +89,7 @@ def _read(document: Mapping[str, Any]) -> Grade:
                 _read_item(scored["item"]),
                 Decimal(scored["score"]),
                 _one_of(scored["status"], ItemStatus),
-                _read_verdicts(scored["verdicts"]),
+                _verdicts_on(scored["item"]["claims"], report),
             )
             for scored in document["items"]
         ),
@@ -99,7 +99,7 @@ def _read(document: Mapping[str, Any]) -> Grade:
         layers=tuple(document["layers"]),
         seconds=document["seconds"],
         seed=document["seed"],
-        report=None if report is None else from_json(json.dumps(report)),
+        report=report,
         milestones=tuple(
             Milestone(m["id"], m["title"], tuple(_read_item(item) for item in m["items"]))
             for m in document["milestones"]
@@ -123,14 +123,9 @@ def _read_item(item: Mapping[str, Any]) -> Item:
     return Item(**{**item, "claims": tuple(item["claims"]), "points": Decimal(item["points"])})
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> list[Any]:
-    """Verdicts as a report writes them."""
-    return json.loads(to_json(Report({}, 0, (), tuple(verdicts), {})))["verdicts"]
-
-
-def _read_verdicts(documents: Sequence[Any]) -> tuple[Verdict, ...]:
-    written = json.loads(to_json(Report({}, 0, (), (), {})))
-    return from_json(json.dumps({**written, "verdicts": documents})).verdicts
+def _verdicts_on(claims: Sequence[str], report: Report | None) -> tuple[Verdict, ...]:
+    known = () if report is None else report.verdicts
+    return tuple(verdict for claim in claims for verdict in known if verdict.claim == claim)
 
 
 def _one_of(value: Any, choices: Any) -> Any:
