@@ -40,7 +40,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Grade], 
     os.environ["TRIU_TEST_SECRET"] = SECRET
     order = batch.Order(str(HOSTILE / "profile.toml"), (), SECRET.encode(), 6, "auto")
     submissions, _ = find_submissions(folder)
-    batch.run(submissions, order, out, batch.local(2))
+    batch.run(submissions, order, out, batch.local(3))
     del os.environ["TRIU_TEST_SECRET"]
     texts = (path.read_text("utf-8") for path in out.glob("submissions/*/report.json"))
     return {grade.submission: grade for grade in map(grade_from_json, texts)}, root

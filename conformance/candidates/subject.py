@@ -7,8 +7,9 @@ candidate's conventions (probed, by name, or declared) and translates both ways;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -106,12 +107,12 @@ class Subject:
             try:
                 known = self.run(inputs)
             except CallFailed as error:
-                known = error
+                known = kept(error)
             if len(self.remembered) > 20000:
                 self.remembered.clear()
             self.remembered[key] = known
         if isinstance(known, CallFailed):
-            raise known
+            raise copy(known)
         return known
 
     def prefetch(self, cases: Sequence[Inputs]) -> None:
@@ -310,6 +311,15 @@ def arrange(
     )
     kwargs = {places[name].name: value for name, value in values.items() if places[name].position is None}
     return args, kwargs
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def kept(error: E) -> E:
+    """An error without its traceback: that would keep alive all that was where it was met.  To raise: a copy."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def kind_of(value: Any) -> str:

@@ -337,6 +337,8 @@ class Worker:
 
     def _report(self, error: BaseException, importing: str = "") -> dict[str, Any]:
         """An exception as plain data: type, message, and the last line of the candidate's own code."""
+        if isinstance(error, MemoryError):  # what took it all must go before anything can be said of it
+            traceback.clear_frames(error.__traceback__)
         where: dict[str, Any] = {}
         for frame in traceback.extract_tb(error.__traceback__):
             file = (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from ..candidates.errors import CallFailed
 from ..candidates.layers import LayerSubject
 from ..candidates.models import ModelSubject
+from ..candidates.subject import kept
 from ..engine import blueprints, stacks
 from ..engine.cases import Inputs, OutOfDomain, Unseen, normal
 from ..engine.matching import Departs, Matched, Undetermined
@@ -32,7 +35,7 @@ def matching(trial: Trial) -> Matched:
                 if subject.conventions.get(name, ("", ""))[1] != "declared":
                     subject.probed(name, value)
         except (Departs, Undetermined, CallFailed, OutOfDomain) as error:
-            found = error
+            found = kept(error)
         subject.matches[key] = found
     if isinstance(found, Departs):
         difference = None
@@ -42,7 +45,7 @@ def matching(trial: Trial) -> Matched:
     if isinstance(found, Undetermined):
         raise Unseen(f"its weights cannot be carried over to the reference: {found}")
     if isinstance(found, CallFailed | OutOfDomain):
-        raise found
+        raise copy(found)
     return found
 
 
@@ -66,14 +69,14 @@ def recomputed_stack(trial: Trial) -> None:
         try:
             found = stacks.matched_stack(subject, trial.case)
         except (Departs, Undetermined, CallFailed) as error:
-            found = error
+            found = kept(error)
         subject.matches[key] = found
     if isinstance(found, Departs) and found.known:
         raise Violation(found.what, mutant=found.mutant)
     if isinstance(found, Departs | Undetermined):
         raise trial.skip(f"it follows none of the forms that are known here: {found}")
     if isinstance(found, CallFailed):
-        raise found
+        raise copy(found)
     inputs = trial.inputs
     observed = subject.variation(variant="weights", loud=False).run(inputs)["output"]
     expected = found.expected(inputs)
