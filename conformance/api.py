@@ -201,13 +201,13 @@ def open_check(
         raise
 
 
-def check(target: Any, *, claims: str | None = None, **options: Any) -> Report:
+def check(target: Any, *, claims: str | Iterable[str] | None = None, **options: Any) -> Report:
     """Check a candidate and return the report.
 
     Args:
         target: a path, a module name, ``module:object``, a built-in name (``baseline``, ``numpy``, ``torch``),
             or a live function, class or instance (which is then checked in this process).
-        claims: shell patterns of claim ids, separated by commas; all claims by default.
+        claims: shell patterns of claim ids, several of them or separated by commas; all claims by default.
         **options: ``spec``, ``seed``, ``examples``, ``conventions`` (a file, or a table by role or object),
             ``roles`` (role → the candidate's name), ``in_process``, ``device``.
 
@@ -217,6 +217,7 @@ def check(target: Any, *, claims: str | None = None, **options: Any) -> Report:
     """
     opened = open_check(target, **options)
     try:
-        return opened.report(select(opened.spec, claims))
+        pattern = claims if claims is None or isinstance(claims, str) else ",".join(claims)
+        return opened.report(select(opened.spec, pattern))
     finally:
         opened.close()

@@ -38,6 +38,7 @@ def test_a_live_function_is_recognised_by_its_signature_where_its_name_says_noth
         return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     assert check(whatever, claims="attention.scaled").conforms
+    assert check(whatever, claims=["attention.scaled", "attention.row-*"]).conforms
 
 
 def test_the_repr_says_what_is_broken():

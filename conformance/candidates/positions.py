@@ -20,6 +20,8 @@ _LENGTH = r"(?:seq(?:uence)?(?:[_ ]?len(?:gth)?)?|T|L|S|len(?:gth)?|max_?len|tim
 BATCH_FIRST = re.compile(rf"[\[(`]\s*{_BATCH}\s*,\s*{_LENGTH}\b")
 SEQUENCE_FIRST = re.compile(rf"[\[(`]\s*{_LENGTH}\s*,\s*{_BATCH}\b")
 
+SHORT, LONG = 8, 512  # lengths between which a table without a parameter for its size may end
+
 
 class PositionSubject(Subject):
     """Results: ``table`` (T, d) as the first batch row shows it, ``rows`` (B, T, d), ``output`` as returned."""
@@ -64,6 +66,29 @@ class PositionSubject(Subject):
                 self.limits["B"] = (1,)
         else:
             self.irrelevant.add("B")
+        if self.has("constructor") and "max_len" in self.irrelevant:
+            self._probe_length(case)
+
+    def _probe_length(self, case: Case) -> None:
+        """A class with a size of its own, which no argument changes: longer sequences are outside of what it does."""
+
+        def takes(T: int) -> bool:
+            try:
+                self.run(Inputs(Case({**case, "T": T}), {}))
+            except WrongResult:
+                return True  # whatever it is, it is not refused
+            except CallFailed:
+                return False
+            return True
+
+        if takes(LONG) or not takes(SHORT):
+            return
+        longest, refused = SHORT, LONG
+        while refused - longest > 1:
+            middle = (longest + refused) // 2
+            longest, refused = (middle, refused) if takes(middle) else (longest, middle)
+        self.limits["T"] = tuple(range(1, longest + 1))
+        self.probed("longest", f"{longest} positions")
 
     def _probe_function(self, case: Case, problems: list[str]) -> None:
         """A number of positions, or the positions themselves; a table, or the vector of one position."""

@@ -32,6 +32,7 @@ def _random(seed: int, *parts: object) -> Random:
     return Random(int.from_bytes(digest[:8], "big"))
 
 
+ROOTS = 1 << 40
 DRAWN = 5040  # divisible by 1 to 10, so that short lists of choices are drawn from evenly
 # Hypothesis mixes literals of whatever local modules are loaded into integers that admit them. No literal is
 # found up here, so that the same seed gives the same cases in any process.
@@ -64,8 +65,8 @@ def is_enumerable(choices: Choices) -> bool:
 def stream(choices: Choices, requires: Sequence[Formula], examples: int, seed: int) -> tuple[Case, ...]:
     """The cases to try: all of them for a small domain, otherwise about ``examples`` drawn ones.
 
-    Drawing is what Hypothesis is slow at, so numbers are drawn once per set of dimensions; each domain
-    turns them into values of its own, from another starting point.
+    Drawing is what Hypothesis is slow at, so it draws once for a seed; each domain turns that into values of
+    its own, from another starting point.
     """
     key = (repr(sorted(choices.items())), tuple(f.text for f in requires), examples, seed)
     cached = _streams.get(key)
@@ -99,31 +100,40 @@ def _cases(choices: Choices, requires: Sequence[Formula], examples: int, seed: i
     return tuple(found)
 
 
-_numbers: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+_roots: dict[tuple[int, int], list[int]] = {}
 
 
-def _drawn(names: tuple[str, ...], examples: int, seed: int) -> list[tuple[int, ...]]:
-    """Vectors with a number per dimension and one for the seed, drawn by Hypothesis."""
-    key = (names, examples, seed)
-    if key not in _numbers:
-        if len(_numbers) > 200:
-            _numbers.clear()
-        found: dict[tuple[int, ...], None] = {}
+def _drawn(names: tuple[str, ...], examples: int, seed: int) -> Iterator[tuple[int, ...]]:
+    """Vectors with a number per dimension and one for the seed.
 
-        def collect(vector: tuple[int, ...]) -> bool:
-            found[vector] = None
+    Hypothesis likes to vary what it drew before: of vectors that it draws number by number, more than half
+    share all but one or two with an earlier one.  So it draws roots, and the numbers come from these.
+    """
+    for root in _drawn_roots(examples, seed):
+        numbers = _random(root, names)
+        yield tuple(numbers.randrange(DRAWN) for _ in (*names, "seed"))
+
+
+def _drawn_roots(examples: int, seed: int) -> list[int]:
+    key = (examples, seed)
+    if key not in _roots:
+        if len(_roots) > 200:
+            _roots.clear()
+        found: dict[int, None] = {}
+
+        def collect(root: int) -> bool:
+            found[root] = None
             return len(found) >= examples
 
-        vectors = st.tuples(*(_number(DRAWN) for _ in (*names, "seed")))
-        _search(vectors, collect, 2 * examples, _random(seed, names), shrink=False)
-        _numbers[key] = list(found)
-    return _numbers[key]
+        _search(_number(ROOTS), collect, 2 * examples, _random(seed, "roots"), shrink=False)
+        _roots[key] = list(found)
+    return _roots[key]
 
 
 def forget() -> None:
     """Drop the streams that are kept: another seed has others."""
     _streams.clear()
-    _numbers.clear()
+    _roots.clear()
 
 
 def seek(

@@ -72,8 +72,8 @@ def prefix_consistent(trial: Trial, result: str, length: str, square: bool = Fal
     """The result for a length is the beginning of that for greater ones."""
     short = trial.result(result)
     n = trial.case[length]
-    limit = trial.case.get("max_len", n + 64)
-    for longer in dict.fromkeys((n + 1, min(n + 7, limit), min(64, limit))):
+    limit = min(trial.case.get("max_len", n + 64), max(trial.subject.limits.get(length, (n + 64,))))
+    for longer in dict.fromkeys((min(n + 1, limit), min(n + 7, limit), min(64, limit))):
         if longer <= n:
             continue
         role = trial.subject.role

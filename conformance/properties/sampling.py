@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -129,7 +130,9 @@ def entropy_grows(trial: Trial) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             entropy = -np.where(observed > 0, observed * np.log(observed), 0.0).sum(axis=-1)
         for b in range(len(entropy)):
-            if before and not entropy[b] > last[b] + 1e-4:
+            # near the uniform distribution there is little to gain
+            room = math.log(observed.shape[-1]) - last[b] > 1e-3
+            if before and entropy[b] < last[b] + (1e-6 if room else -1e-6):
                 raise Violation(
                     f"{row_of(observed, b)}the entropy is {number(last[b])} at temperature {before} and "
                     f"{number(entropy[b])} at {temperature:g}; a higher temperature makes the distribution flatter",
