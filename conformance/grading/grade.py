@@ -193,7 +193,7 @@ def _credited(report: Report, check: Check, spec: Spec) -> Iterator[Verdict]:
 def _same_when_fresh(verdicts: list[Verdict], check: Check) -> list[Verdict]:
     """The verdicts; a function that answers otherwise in a fresh process than in a used one is not repeatable.
 
-    What it was asked last is asked first of another worker, for functions whose repeated calls agreed so far.
+    What it was asked last is asked of another worker, for functions whose repeated calls agreed so far.
     """
     stateless = {
         verdict.object: verdict
@@ -201,6 +201,7 @@ def _same_when_fresh(verdicts: list[Verdict], check: Check) -> list[Verdict]:
         if verdict.verdict == "passed" and verdict.claim.endswith(".repeatable")
     }
     log = check.session.log[:]
+    check.session.renew()
     for subject in check.candidate.subjects:
         passed = stateless.get(subject.binding.name)
         if passed is None or subject.binding.entry["kind"] != "function":
@@ -208,7 +209,6 @@ def _same_when_fresh(verdicts: list[Verdict], check: Check) -> list[Verdict]:
         asked = [e for e in reversed(log) if e.call.built.path == subject.binding.path and _alone(e)][
             :ASKED_AGAIN
         ]
-        check.session.renew()
         answers = check.session.calls([entry.call for entry in asked])
         for entry, answer in zip(asked, answers, strict=True):
             if not isinstance(answer, CallFailed) and not same(_plain(answer), _plain(entry.result)):
