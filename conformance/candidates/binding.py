@@ -7,7 +7,7 @@ it works on the description that the worker sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...spec import Argument, Convention, Role, Spec
@@ -15,6 +15,7 @@ from .declarations import check_declarations
 from .errors import ConventionError
 from .names import bare, name_rank, plain, rank_among
 from .said import polarity
+from .settings import GLOBAL
 from .target import Declarations
 
 
@@ -25,6 +26,7 @@ class Parameter:
     name: str
     position: int | None = None
     has_default: bool = False
+    also: tuple[str, ...] = ()  # settings that say the same and get the same
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,19 @@ class Binding:
         return methods.get(self.method or "forward") or methods.get("__call__") or []
 
     @property
+    def settings(self) -> str:
+        """Where its sizes come from, if not from parameters of its own: ``config`` or ``constants n_embd, n_head``."""
+        used = [
+            name
+            for argument, place in self.constructor.items()
+            for name in (place.name, *place.also)
+            if argument != "dropout"
+        ]
+        constants = [name.removeprefix(GLOBAL) for name in used if name.startswith(GLOBAL)]
+        configs = dict.fromkeys(name.partition(".")[0] for name in used if "." in name)
+        return " and ".join([*configs, *([f"constants {', '.join(constants)}"] if constants else [])])
+
+    @property
     def path(self) -> str:
         return str(self.entry["path"])
 
@@ -73,7 +88,8 @@ class Binding:
     def signature(self) -> str:
         shown = ", ".join(map(_shown, self.parameters))
         if self.entry["kind"] == "class":
-            init = ", ".join(_shown(p) for p in self.entry.get("init") or [])
+            written = self.entry.get("written", self.entry.get("init"))
+            init = ", ".join(_shown(p) for p in written or [])
             method = "" if self.method in ("", "__call__") else f".{self.method}"
             return f"{self.name}({init}){method}({shown})"
         return f"{self.name}({shown})"
@@ -260,6 +276,7 @@ def match(
             position if parameter["kind"] == "POSITIONAL_ONLY" else None,
             parameter["has_default"],
         )
+        parameter = {**parameter, "name": parameter.get("spelled", parameter["name"])}
         if parameter["name"] in by_parameter:
             matched[by_parameter[parameter["name"]]] = place
         else:
@@ -281,6 +298,10 @@ def match(
                 if place is not None and not other.required and place.name in argument.names:
                     matched[argument.name] = matched.pop(other.name)
                     break
+    for parameter, place in left:  # a setting beside the parameter that says the same, or beside another one
+        name = _argument_for(parameter["name"], arguments, {}, plain) if "spelled" in parameter else None
+        if name in matched:
+            matched[name] = replace(matched[name], also=(*matched[name].also, place.name))
     unknown = [parameter["name"] for parameter, _ in left if not parameter["has_default"]]
     if unknown:
         return f"needs {', '.join(map(repr, unknown))}, which is none of the role's arguments"

@@ -18,6 +18,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import settings
+
 MAX_OBJECTS = 2000
 MAX_DOC = 6000
 
@@ -115,6 +117,9 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
     else:
         if kind == "class":
             entry["init"] = _parameters(value, name)
+            more = settings.extended(value, entry["init"], frozenset(own))
+            if more is not None:
+                entry["written"], (entry["init"], entry["configs"]) = entry["init"], more
         entry["methods"] = {
             method: _parameters(function, method, bound=True) for method, function in _methods(home)
         }

@@ -96,6 +96,8 @@ class Candidate:
                 except Exception as error:  # whatever it answered, it is not to end the check
                     told = str(error) if isinstance(error, CallFailed) else f"{type(error).__name__}: {error}"
                     subject.problem = f"probing it failed: {told}"
+                if subject.binding.settings:
+                    subject.probed("sizes", f"from {subject.binding.settings}")
         return found
 
 

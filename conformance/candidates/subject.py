@@ -310,6 +310,7 @@ def arrange(
         positional.get(position, wire.DEFAULT) for position in range(max(positional, default=-1) + 1)
     )
     kwargs = {places[name].name: value for name, value in values.items() if places[name].position is None}
+    kwargs |= {also: value for name, value in values.items() for also in places[name].also}
     return args, kwargs
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from . import discover, importing, wire
+from . import discover, importing, settings, wire
 from .proxy import StandIn
 
 MAX_YIELDED = 10_000
@@ -41,6 +41,8 @@ class Worker:
         self.caught: tuple[type[BaseException], ...] = (Exception, SystemExit)
         self._modules: dict[str, Any] = {}
         self._handles: list[Any] = []
+        self._own: frozenset[str] = frozenset()
+        self._constants: dict[int, tuple[type, dict[str, Any]]] = {}
         self._live: dict[str, Any] = {}
         self._roots: tuple[str, ...] = ()
         self._device = ""
@@ -60,7 +62,9 @@ class Worker:
         buffers: list[bytes] = []
         try:
             operation = getattr(self, "_do_" + str(header.get("op")))
-            answer = operation(header, body, buffers)
+            call = header.get("call")
+            with self._as_built(call["handle"]) if call else contextlib.nullcontext():
+                answer = operation(header, body, buffers)
         except importing.ImportFailed as error:
             answer = {"error": self._report(error.cause, importing=error.name)}
         except self.caught as error:
@@ -91,9 +95,8 @@ class Worker:
             self._roots = (str(Path(target["path"]).resolve().parent),)
         modules, failed = importing.open_target(target)
         self._modules.update(modules)
-        entries = discover.describe(
-            modules, importing.own_modules(target, modules), list(header.get("named", ()))
-        )
+        self._own = frozenset(importing.own_modules(target, modules))
+        entries = discover.describe(modules, set(self._own), list(header.get("named", ())))
         return {
             "objects": entries,
             "failed": [self._report(f.cause, importing=f.name) for f in failed],
@@ -110,7 +113,11 @@ class Worker:
         if isinstance(value, type) or header.get("called"):
             arguments = self._positional(value, [wire.decode(a, body) for a in header.get("args", ())])
             named = {k: self._materialise(wire.decode(v, body)) for k, v in header.get("kwargs", {}).items()}
-            value = value(*arguments, **named)
+            home, (named, constants) = value, settings.filled(value, named, self._own)
+            with settings.constants_set(home, constants, self._own):
+                value = value(*arguments, **named)
+            if constants:
+                self._constants[len(self._handles)] = (home, constants)
         if hasattr(value, "eval") and hasattr(value, "parameters"):
             value.eval()
         if header.get("double"):
@@ -125,7 +132,8 @@ class Worker:
         self._frame = []
         for number, call in enumerate(header["calls"]):
             try:
-                answers.append(self._call(call, body, buffers))
+                with self._as_built(call["handle"]):
+                    answers.append(self._call(call, body, buffers))
             except self.caught as error:
                 answers.append({"error": self._report(error)})
             self._frame += [None] * (number + 1 - len(self._frame))
@@ -238,6 +246,11 @@ class Worker:
             name: self._materialise(wire.decode(item, body)) for name, item in call.get("kwargs", {}).items()
         }
         return function, args, kwargs, value
+
+    def _as_built(self, handle: int) -> contextlib.AbstractContextManager[None]:
+        """The constants of the candidate's modules as they were when an object was built."""
+        home, constants = self._constants.get(handle, (None, {}))
+        return settings.constants_set(home, constants, self._own)
 
     def _positional(self, function: Any, values: list[Any]) -> list[Any]:
         """Positional arguments, with the parameter's own default where one was left out."""

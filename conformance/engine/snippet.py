@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..candidates import wire
+from ..candidates.settings import GLOBAL
 from ..candidates.session import Built, Call
 from .trial import Trial
 
@@ -104,11 +105,51 @@ def _construction(trial: Trial, call: Call) -> list[str]:
     if trial.subject.binding.entry["kind"] != "class":
         return []
     lines = ["torch.manual_seed(0)"] if trial.subject.framework == "torch" else []
-    built = _arguments(call.built.args, call.built.kwargs)
-    lines.append(f"layer = {call.built.path.partition(':')[2]}({built})")
+    settings, given = _settings(trial, call.built)
+    lines += settings
+    lines.append(f"layer = {call.built.path.partition(':')[2]}({_arguments(call.built.args, given)})")
     if trial.subject.binding.entry["module_class"]:
         lines.append("layer.eval()" if not call.built.double else "layer.eval().double()")
     return [*lines, *trial.subject.preparation]
+
+
+def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
+    """The lines that set constants of the module and make configurations, and the arguments of the constructor."""
+    module, _, name = built.path.partition(":")
+    given = {k: v for k, v in built.kwargs.items() if "." not in k and not k.startswith(GLOBAL)}
+    lines = [
+        f"sys.modules[{name}.__module__].{key.removeprefix(GLOBAL)} = {value!r}"
+        for key, value in built.kwargs.items()
+        if key.startswith(GLOBAL)
+    ]
+    if lines:
+        lines.insert(0, "import sys")
+    for parameter, how in trial.subject.binding.entry.get("configs", {}).items():
+        start = f"{parameter}."
+        values = {k.removeprefix(start): v for k, v in built.kwargs.items() if k.startswith(start)}
+        fields = ", ".join(f"{k}={v!r}" for k, v in values.items())
+        source = how["name"] and f"sys.modules[{name}.__module__].{how['name']}"
+        if how["kind"] == "class":
+            text = f"{source}({fields})"
+        elif how["kind"] == "value":
+            text = f"copy.copy({source})"
+        elif how["kind"] == "dict":
+            text = f"{{**{source}, **dict({fields})}}" if source else f"dict({fields})"
+        else:
+            text = f"types.SimpleNamespace({fields})"
+        imports = [m for m in ("sys", "copy", "types") if f"{m}." in text]
+        lines += [f"import {', '.join(imports)}"] if imports and not lines else []
+        lines.append(f"{parameter} = {text}")
+        lines += [f"vars({parameter}).update({fields})"] if how["kind"] == "value" else []
+        given[parameter] = Name(parameter)
+    return lines, given
+
+
+class Name(str):
+    """Shown without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def _chained(trial: Trial, calls: tuple[Call, ...]) -> list[str]:

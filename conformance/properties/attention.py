@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..candidates.attention import AttentionSubject
@@ -322,11 +324,12 @@ def no_gradient_to_blocked(trial: Trial) -> None:
         raise trial.skip("nothing is hidden from every query")
     cotangent = normal(trial.case.rng, trial.call()["output"].shape).astype(trial.inputs["value"].dtype)
     gradients = _gradient(trial, trial.inputs, cotangent)
+    largest = [float(np.abs(trial.inputs[name]).max(initial=1.0)) for name in ("query", "value")]
+    rounding = 1e-6 * float(np.abs(cotangent).max(initial=1.0)) * math.prod(largest)
     for name in ("key", "value"):
         where = np.broadcast_to(hidden[..., None], gradients[name].shape)
-        trial.same(
-            gradients[name], np.zeros_like(gradients[name]), f"the gradient of a blocked {name}", 1e-7, where
-        )
+        given = gradients[name]
+        trial.same(given, np.zeros_like(given), f"the gradient of a blocked {name}", rounding, where)
 
 
 def gradient_matches(trial: Trial) -> None:

@@ -1,0 +1,339 @@
+"""Sizes that a class takes from elsewhere than parameters of its own: from a configuration that it is given, or from
+constants of its module.
+
+Runs on the candidate's side. Each such size is described as one more parameter of the constructor, named
+``config.n_embd`` or ``global n_embd``, and put in its place when an object is built. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import dataclasses
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+GLOBAL = "global "
+NAMED_CONFIG = re.compile(
+    r"((model|gpt|transformer|decoder|net|lm|m)_?)?"
+    r"(config|configs|configuration|cfg|conf|args|arguments|hparams?|hyper_?param(eter)?s?|params|opts?|options|settings|hps?)",
+    re.IGNORECASE,
+)
+# What a field gets of which nothing is known but its name.
+USUAL: tuple[tuple[str, Any], ...] = (
+    (r"drop", 0.0),
+    (r"eps", 1e-5),
+    (r"std|init|range", 0.02),
+    (r"theta|base", 10000.0),
+    (r"device|dtype|kv", None),
+    (r"vocab|token", 16),
+    (r"layer|depth|block(s|_num)$", 2),
+    (r"block|context|ctx|max|len|position|window", 64),
+    (r"batch", 4),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A parameter that takes a configuration: the fields that are read, and what one is made from.
+
+    ``kind`` is ``class`` (of the candidate), ``value`` (that its file defines), ``dict`` or ``fields`` (neither).
+    """
+
+    parameter: str
+    fields: tuple[str, ...]
+    kind: str
+    name: str = ""
+    origin: Any = None
+
+    def default(self, field: str) -> Any:
+        """What the file says the field is, if nobody sets it."""
+        origin = self.origin
+        if self.kind == "dict":
+            return origin.get(field, usual(field)) if origin else usual(field)
+        if isinstance(origin, type) and dataclasses.is_dataclass(origin):
+            known = {f.name: f.default for f in dataclasses.fields(origin)}
+            return usual(field) if known.get(field, dataclasses.MISSING) is dataclasses.MISSING else known[field]
+        return getattr(origin, field, usual(field))
+
+    def make(self, given: Mapping[str, Any]) -> Any:
+        """A configuration with those values, and its own or the usual ones for all others."""
+        values = {field: self.default(field) for field in self.fields if "." not in field}
+        values |= given
+        for field in self.fields:  # dropout has many names; what one is set to holds for all
+            dropout = [value for name, value in given.items() if "drop" in name.lower()]
+            if dropout and "drop" in field.lower() and field not in given:
+                values[field] = dropout[0]
+        if self.kind == "dict":
+            return {**(self.origin or {}), **values}
+        made: Any = None
+        if self.kind == "value":
+            made = copy.copy(self.origin)
+        elif self.kind == "class":
+            made = _instance(self.origin, values)
+        if made is None:
+            made = types.SimpleNamespace()
+        for field, value in values.items():
+            with contextlib.suppress(AttributeError, TypeError):  # a property; a frozen dataclass has them already
+                if getattr(made, field, _MISSING) is not value:
+                    setattr(made, field, value)
+        return made
+
+
+_MISSING = object()
+
+
+def usual(field: str) -> Any:
+    return next((value for pattern, value in USUAL if re.search(pattern, field.lower())), False)
+
+
+def _instance(home: type, values: Mapping[str, Any]) -> Any:
+    """An instance of a configuration's class; None where it cannot be made."""
+    with contextlib.suppress(Exception):
+        known = inspect.signature(home).parameters
+        free = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        given = {name: value for name, value in values.items() if free or name in known}
+        for name, parameter in known.items():
+            if parameter.default is parameter.empty and parameter.kind in (
+                parameter.POSITIONAL_OR_KEYWORD,
+                parameter.KEYWORD_ONLY,
+            ):
+                given.setdefault(name, usual(name))
+        return home(**given)
+    return None
+
+
+def extended(
+    home: type, parameters: Sequence[Mapping[str, Any]] | None, own: frozenset[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+    """The constructor's parameters with settings beside them, and how each configuration is made; None for none."""
+    if parameters is None:
+        return None
+    configs = configs_of(home, own)
+    found = [dict(p) for p in parameters if p["name"] not in configs]
+    written = {p["name"] for p in parameters}
+    for config in configs.values():
+        found += [
+            _parameter(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
+        ]
+    found += [
+        _parameter(GLOBAL + name, name, scopes[0][name])
+        for name, scopes in globals_of(home, own).items()
+        if name not in written
+    ]
+    if len(found) == len(parameters) and not configs:
+        return None
+    return found, {c.parameter: {"kind": c.kind, "name": c.name} for c in configs.values()}
+
+
+def _parameter(name: str, spelled: str, default: Any) -> dict[str, Any]:
+    plain = default if isinstance(default, bool | int | float | str | None) else str(type(default))
+    return {
+        "name": name, "spelled": spelled, "kind": "KEYWORD_ONLY", "has_default": True, "default": plain,
+        "annotation": "",
+    }  # fmt: skip
+
+
+def filled(home: Any, named: Mapping[str, Any], own: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments with configurations made, and the constants to be set while the object is used."""
+    if not isinstance(home, type):
+        return dict(named), {}
+    constants = {k.removeprefix(GLOBAL): v for k, v in named.items() if k.startswith(GLOBAL)}
+    plain = {k: v for k, v in named.items() if "." not in k and not k.startswith(GLOBAL)}
+    for parameter, config in configs_of(home, own).items():
+        if parameter not in plain:
+            start = f"{parameter}."
+            plain[parameter] = config.make(
+                {k.removeprefix(start): v for k, v in named.items() if k.startswith(start)}
+            )
+    known = globals_of(home, own)
+    return plain, {k: v for k, v in {**plain, **constants}.items() if k in known and type(v) in (int, float)}
+
+
+@contextlib.contextmanager
+def constants_set(home: Any, constants: Mapping[str, Any], own: frozenset[str]) -> Iterator[None]:
+    """Constants of the candidate's modules as an object needs them, and afterwards as they were."""
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    if constants:
+        for name, scopes in globals_of(home, own).items():
+            if name in constants:
+                before += [(scope, name, scope[name]) for scope in scopes]
+                for scope in scopes:
+                    scope[name] = constants[name]
+    try:
+        yield
+    finally:
+        for scope, name, value in before:
+            scope[name] = value
+
+
+# what a class reads
+
+
+@lru_cache(maxsize=64)
+def globals_of(home: type, own: frozenset[str]) -> dict[str, list[dict[str, Any]]]:
+    """Numbers of its modules that a class and what it uses read, with the namespaces in which they stand."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for function in reached(home, own):
+        scope = function.__globals__
+        for name in _names(function.__code__):
+            if type(scope.get(name)) in (int, float) and not name.startswith("__"):
+                scopes = found.setdefault(name, [])
+                if not any(scope is other for other in scopes):
+                    scopes.append(scope)
+    return found
+
+
+def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
+    """The functions of a class, and of the candidate's classes and functions that they mention."""
+    own = own or frozenset({home.__module__})
+    seen: set[int] = set()
+    left: list[Any] = [home]
+    while left and len(seen) < 400:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            for klass in value.__mro__:
+                if klass.__module__ in own:
+                    left += [getattr(m, "__func__", m) for m in vars(klass).values()]
+            continue
+        function = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
+        if not isinstance(function, types.FunctionType) or function.__module__ not in own:
+            continue
+        yield function
+        for name in _names(function.__code__):
+            other = function.__globals__.get(name)
+            if isinstance(other, type | types.FunctionType) and other.__module__ in own:
+                left.append(other)
+
+
+def _names(code: types.CodeType) -> list[str]:
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += _names(constant)
+    return names
+
+
+@lru_cache(maxsize=64)
+def configs_of(home: type, own: frozenset[str]) -> dict[str, Config]:
+    """The parameters of a constructor that take a configuration."""
+    own = own or frozenset({home.__module__})
+    try:
+        parameters = inspect.signature(home).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    found: dict[str, Config] = {}
+    for parameter in parameters:
+        default = parameter.default
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if default is not parameter.empty and isinstance(default, bool | int | float | str | None):
+            continue
+        annotated = _annotated(home, parameter.annotation, own)
+        if annotated is None and not NAMED_CONFIG.fullmatch(parameter.name):
+            continue
+        fields, by_key = _fields(home, parameter.name, own)
+        if fields:
+            found[parameter.name] = _config(home, parameter.name, fields, by_key, annotated, own)
+    return found
+
+
+def _annotated(home: type, annotation: Any, own: frozenset[str]) -> type | None:
+    """The candidate's class that a parameter is annotated with, if it is no module but holds values."""
+    if isinstance(annotation, str):
+        annotation = vars(sys.modules.get(home.__module__, types)).get(annotation.strip("'\""))
+    holds = isinstance(annotation, type) and annotation.__module__ in own and not _callable(annotation)
+    return annotation if holds else None
+
+
+def _callable(home: type) -> bool:
+    return callable(getattr(home, "forward", None)) or "__call__" in vars(home)
+
+
+def _config(
+    home: type, parameter: str, fields: Sequence[str], by_key: bool, annotated: type | None, own: frozenset[str]
+) -> Config:
+    values = [
+        (name, value)
+        for module in dict.fromkeys(f.__module__ for f in reached(home, own))
+        for name, value in vars(sys.modules.get(module, types.ModuleType(module))).items()
+    ]
+    if by_key:
+        dicts = [(n, v) for n, v in values if isinstance(v, dict) and set(fields) & set(v)]
+        name, value = max(dicts, key=lambda item: len(set(fields) & set(item[1])), default=("", None))
+        return Config(parameter, tuple(fields), "dict", name, value)
+    if annotated is not None:
+        return Config(parameter, tuple(fields), "class", annotated.__name__, annotated)
+    classes = [
+        (name, value)
+        for name, value in values
+        if isinstance(value, type) and value.__module__ in own and not _callable(value) and _knows(value, fields)
+    ]
+    if classes:
+        name, value = max(classes, key=lambda item: _knows(item[1], fields))
+        return Config(parameter, tuple(fields), "class", name, value)
+    for name, value in values:
+        if type(value).__module__ in (*own, "types", "argparse") and _knows(value, fields) == len(fields):
+            return Config(parameter, tuple(fields), "value", name, value)
+    return Config(parameter, tuple(fields), "fields")
+
+
+def _knows(value: Any, fields: Sequence[str]) -> int:
+    """How many of the fields a class or an object has."""
+    own = {f.name for f in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
+    if isinstance(value, type):
+        own |= set(getattr(value, "__annotations__", {}))
+        with contextlib.suppress(TypeError, ValueError):
+            own |= set(inspect.signature(value).parameters)
+    return sum(field in own or hasattr(value, field) for field in fields)
+
+
+def _fields(home: type, parameter: str, own: frozenset[str]) -> tuple[list[str], bool]:
+    """The fields of a configuration that the candidate reads, and whether it reads them as those of a dict."""
+    names = {parameter}
+    found: dict[str, bool] = {}
+    for function in reached(home, own):
+        tree = _tree(function)
+        called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and _is_config(node.value, names) and id(node) not in called:
+                found.setdefault(node.attr, False)
+            elif isinstance(node, ast.Subscript) and _is_config(node.value, names):
+                key = node.slice
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found.setdefault(key.value, True)
+    return list(found), any(found.values())
+
+
+def _is_config(node: ast.expr, names: set[str]) -> bool:
+    return (isinstance(node, ast.Name) and node.id in names) or (
+        isinstance(node, ast.Attribute)
+        and node.attr.lstrip("_") in names
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+_trees: dict[types.CodeType, ast.AST] = {}
+
+
+def _tree(function: types.FunctionType) -> ast.AST:
+    """The source of a function as a tree; an empty one where it cannot be had."""
+    code = function.__code__
+    if code not in _trees:
+        tree: ast.AST = ast.Module([], [])
+        with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
+            lines = inspect.getsource(function).split("\n")
+            indent = len(lines[0]) - len(lines[0].lstrip())
+            tree = ast.parse("\n".join(["if True:", *(" " + line for line in lines)]) if indent else "\n".join(lines))
+        _trees[code] = tree
+    return _trees[code]
