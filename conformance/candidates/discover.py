@@ -117,6 +117,8 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
     else:
         if kind == "class":
             entry["init"] = _parameters(value, name)
+            assert isinstance(value, type)
+            entry["activations"] = settings.activations(value, frozenset(own))
             more = settings.extended(value, entry["init"], frozenset(own))
             if more is not None:
                 entry["written"], (entry["init"], entry["configs"]) = entry["init"], more

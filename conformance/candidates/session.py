@@ -149,6 +149,10 @@ class Session:
                 handle = self._handles[built.key] = int(answer["handle"])
         return handle
 
+    def drop(self, built: Built) -> None:
+        """Have the object built anew when it is needed next, with the weights that it has at first."""
+        self._handles.pop(built.key, None)
+
     def holds(self, built: Built) -> bool:
         """Whether the present worker has the object already, with whatever was loaded into it."""
         return self._generation == self._transport.generation and built.key in self._handles

@@ -59,7 +59,9 @@ class Config:
             return origin.get(field, usual(field)) if origin else usual(field)
         if isinstance(origin, type) and dataclasses.is_dataclass(origin):
             known = {f.name: f.default for f in dataclasses.fields(origin)}
-            return usual(field) if known.get(field, dataclasses.MISSING) is dataclasses.MISSING else known[field]
+            return (
+                usual(field) if known.get(field, dataclasses.MISSING) is dataclasses.MISSING else known[field]
+            )
         return getattr(origin, field, usual(field))
 
     def make(self, given: Mapping[str, Any]) -> Any:
@@ -80,7 +82,9 @@ class Config:
         if made is None:
             made = types.SimpleNamespace()
         for field, value in values.items():
-            with contextlib.suppress(AttributeError, TypeError):  # a property; a frozen dataclass has them already
+            with contextlib.suppress(
+                AttributeError, TypeError
+            ):  # a property; a frozen dataclass has them already
                 if getattr(made, field, _MISSING) is not value:
                     setattr(made, field, value)
         return made
@@ -215,11 +219,25 @@ def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
                 left.append(other)
 
 
-def _names(code: types.CodeType) -> list[str]:
+ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu",)}
+
+
+def activations(home: type, own: frozenset[str]) -> list[str]:
+    """Other activations than ReLU that the code of a class asks for by name."""
+    said = {
+        name.lower() for function in reached(home, own) for name in _names(function.__code__, strings=True)
+    }
+    found = [values for part, values in ACTIVATIONS.items() if any(part in name for name in said)]
+    return [value for values in found for value in values]
+
+
+def _names(code: types.CodeType, *, strings: bool = False) -> list[str]:
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names += _names(constant)
+            names += _names(constant, strings=strings)
+        elif strings and isinstance(constant, str) and len(constant) < 20:
+            names.append(constant)
     return names
 
 
@@ -260,7 +278,12 @@ def _callable(home: type) -> bool:
 
 
 def _config(
-    home: type, parameter: str, fields: Sequence[str], by_key: bool, annotated: type | None, own: frozenset[str]
+    home: type,
+    parameter: str,
+    fields: Sequence[str],
+    by_key: bool,
+    annotated: type | None,
+    own: frozenset[str],
 ) -> Config:
     values = [
         (name, value)
@@ -276,7 +299,10 @@ def _config(
     classes = [
         (name, value)
         for name, value in values
-        if isinstance(value, type) and value.__module__ in own and not _callable(value) and _knows(value, fields)
+        if isinstance(value, type)
+        and value.__module__ in own
+        and not _callable(value)
+        and _knows(value, fields)
     ]
     if classes:
         name, value = max(classes, key=lambda item: _knows(item[1], fields))
@@ -334,6 +360,8 @@ def _tree(function: types.FunctionType) -> ast.AST:
         with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
             lines = inspect.getsource(function).split("\n")
             indent = len(lines[0]) - len(lines[0].lstrip())
-            tree = ast.parse("\n".join(["if True:", *(" " + line for line in lines)]) if indent else "\n".join(lines))
+            tree = ast.parse(
+                "\n".join(["if True:", *(" " + line for line in lines)]) if indent else "\n".join(lines)
+            )
         _trees[code] = tree
     return _trees[code]

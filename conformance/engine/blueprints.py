@@ -217,6 +217,7 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
     """
     unit, width = case["d"], case["h"] * case["d"]
     own = subject.apart("weights")
+    own.session.drop(own.object_for(case))  # its weights are told apart by how they are at first, too
     layer = OwnLayer(own, own.object_for(case), own.weights_of(case))
     heads, inner = _inside(subject, case, layer)
 

@@ -114,7 +114,9 @@ class Engine:
                     cause = below.reason.removeprefix("rests on ") if below.verdict == "blocked" else other_id
                     return _verdict(claim, name, "blocked", reason=f"rests on {cause}")
         if broken is not None and broken.binding.settings:
-            reason = f"its sizes come from {broken.binding.settings}, and with those of a claim {broken.problem}"
+            reason = (
+                f"its sizes come from {broken.binding.settings}, and with those of a claim {broken.problem}"
+            )
             return _verdict(claim, name, "unsupported", reason=reason)
         if broken is not None:
             failure = Failure(f"{broken.binding.name}: {broken.problem}", hint=claim.hint)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..candidates import wire
-from ..candidates.settings import GLOBAL
 from ..candidates.session import Built, Call
+from ..candidates.settings import GLOBAL
 from .trial import Trial
 
 MANY = 400
@@ -115,7 +115,7 @@ def _construction(trial: Trial, call: Call) -> list[str]:
 
 def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
     """The lines that set constants of the module and make configurations, and the arguments of the constructor."""
-    module, _, name = built.path.partition(":")
+    _, _, name = built.path.partition(":")
     given = {k: v for k, v in built.kwargs.items() if "." not in k and not k.startswith(GLOBAL)}
     lines = [
         f"sys.modules[{name}.__module__].{key.removeprefix(GLOBAL)} = {value!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..candidates.layers import LayerSubject
 from ..candidates.models import ModelSubject
 from ..candidates.subject import kept
 from ..engine import blueprints, stacks
-from ..engine.cases import Inputs, OutOfDomain, Unseen, normal
+from ..engine.cases import Case, Inputs, OutOfDomain, Unseen, normal
 from ..engine.matching import Departs, Matched, Undetermined
 from ..engine.trial import Difference, Trial, Violation, focus
 from .layers import layer_of
@@ -22,6 +23,9 @@ __all__ = [
 ]
 
 
+BY_CODE = "by its code"
+
+
 def matching(trial: Trial) -> Matched:
     """The layer beside a reference with its weights; found once for each size, and told again where it failed."""
     subject = layer_of(trial)
@@ -30,7 +34,7 @@ def matching(trial: Trial) -> Matched:
     found = subject.matches.get(key)
     if found is None:
         try:
-            found = blueprints.matched(subject, trial.case)
+            found = _matched(subject, trial.case)
             for name, value in found.blueprint.conventions.items():
                 if subject.conventions.get(name, ("", ""))[1] != "declared":
                     subject.probed(name, value)
@@ -47,6 +51,22 @@ def matching(trial: Trial) -> Matched:
     if isinstance(found, CallFailed | OutOfDomain):
         raise copy(found)
     return found
+
+
+def _matched(subject: LayerSubject, case: Case) -> Matched:
+    """With the activation that is taught, or else with one that the candidate's code asks for by name."""
+    taught = subject.conventions.get("activation")
+    try:
+        return blueprints.matched(subject, case)
+    except Departs:
+        if taught is None or taught[1] in ("declared", BY_CODE):
+            raise
+        for activation in subject.binding.entry.get("activations", ()):
+            subject.conventions["activation"] = (activation, BY_CODE)
+            with suppress(Departs):
+                return blueprints.matched(subject, case)
+        subject.conventions["activation"] = taught
+        raise
 
 
 def recomputed_stack(trial: Trial) -> None:
