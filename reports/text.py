@@ -22,6 +22,7 @@ MARKS = {
 }
 # Conventions that the short form tells; --show-binding and the other formats tell all.
 TOLD = (
+    "sizes",
     "polarity",
     "layout",
     "result",
@@ -102,7 +103,7 @@ def _binding_short(report: Report, width: int) -> list[str]:
         conventions = "; ".join(
             f"{name.replace('_', ' ')} {clean(value)}"
             for name, (value, how) in item.conventions.items()
-            if (how == "probed" and name in TOLD and value != "1") or how == "declared"
+            if (how == "probed" and name in TOLD and value != "1") or how in ("declared", "by its code")
         )
         polarity = _polarity(item)
         ignored = (
