@@ -482,14 +482,15 @@ def test_a_starter_says_what_true_means_in_a_mask(tmp_path):
     assert "Fixed (polarity): True or 1 marks what is blocked." in files["submission.py"]
     assert tomllib.loads(files["triu.toml"])["conventions"]["causal_mask"] == {"polarity": "block"}
     files = starter(load_profile("lesson-85", SPEC), SPEC)
+    assert tomllib.loads(files["triu.toml"])["conventions"] == {"decoder_block": {"activation": "relu"}}
     assert "True or 1 marks what is blocked. Say so here if you decide otherwise." in files["submission.py"]
     assert "True or 1 in the mask is allowed. Say so here if you decide otherwise." in files["submission.py"]
-    assert "triu.toml" not in files
 
 
 def test_a_shipped_assignment_fixes_no_convention_that_the_code_may_state_itself():
     for name in shipped_profiles():
-        assert not load_profile(name, SPEC).conventions
+        fixed = load_profile(name, SPEC).conventions
+        assert fixed == ({"decoder_block": {"activation": "relu"}} if name == "lesson-85" else {})
 
 
 def test_a_starter_takes_the_names_that_are_declared(tmp_path):

@@ -77,7 +77,8 @@ def test_every_wrong_block_has_its_words():
 @pytest.mark.parametrize("name", TOLD)
 def test_a_wrong_block_is_refuted_and_told_where(name):
     telling = alone("memory" if TOLD[name].startswith("memory") else "recomputed")
-    verdicts = judge(BLOCKS / "wrong" / f"{name}.py", claims=telling, examples=4)
+    taught = {"decoder_block": {"activation": "relu"}}
+    verdicts = judge(BLOCKS / "wrong" / f"{name}.py", claims=telling, examples=4, conventions=taught)
     said = [v.failure.what for v in verdicts.values() if v.verdict == "failed"]
     assert said, "it was not refuted"
     assert any(re.search(TOLD[name], what) for what in said), said
@@ -89,9 +90,9 @@ def test_a_missing_residual_is_not_told_as_attention_that_hides_too_much():
     assert verdicts["decoder-block.reach"].verdict == "passed"
 
 
-def test_what_was_declared_is_no_mistake():
+@pytest.mark.parametrize("declared", [{}, {"decoder_block": {"activation": "gelu"}}])
+def test_an_activation_that_is_declared_or_asked_for_by_name_is_no_mistake(declared):
     path = BLOCKS / "wrong" / "gelu.py"
-    declared = {"decoder_block": {"activation": "gelu"}}
     assert (
         judge(path, claims=RECOMPUTED, conventions=declared)["decoder-block.recomputed"].verdict == "passed"
     )
