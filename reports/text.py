@@ -246,7 +246,7 @@ def likely_line(likely: Likely, name: str) -> str:
         seen = f"recomputed with equal weights in {sizes}, and told from other known mistakes"
     if likely.by == "loading":
         seen = f"with its weights that mistake gives the same output for {likely.cases} inputs, and no other does"
-    if likely.by == "claims":
+    if likely.by == "claims" or not likely.cases:
         seen = "no other known mistake breaks just these claims"
     how = "exactly" if likely.exact else "most"
     told = f"{clean(name)} behaves {how} like this: {likely.misconception}"

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import math
 import re
 import sys
 import types
@@ -137,7 +138,7 @@ def extended(
 
 
 def _parameter(name: str, spelled: str, default: Any) -> dict[str, Any]:
-    plain = default if isinstance(default, bool | int | float | str | None) else str(type(default))
+    plain = default if isinstance(default, bool | int | str | None) else repr(default)[:200]
     return {
         "name": name, "spelled": spelled, "kind": "KEYWORD_ONLY", "has_default": True, "default": plain,
         "annotation": "",
@@ -157,7 +158,7 @@ def filled(home: Any, named: Mapping[str, Any], own: frozenset[str]) -> tuple[di
                 {k.removeprefix(start): v for k, v in named.items() if k.startswith(start)}
             )
     known = globals_of(home, own)
-    return plain, {k: v for k, v in {**plain, **constants}.items() if k in known and type(v) in (int, float)}
+    return plain, {k: v for k, v in {**plain, **constants}.items() if k in known and _is_number(v)}
 
 
 @contextlib.contextmanager
@@ -187,7 +188,8 @@ def globals_of(home: type, own: frozenset[str]) -> dict[str, list[dict[str, Any]
     for function in reached(home, own):
         scope = function.__globals__
         for name in _names(function.__code__):
-            if type(scope.get(name)) in (int, float) and not name.startswith("__"):
+            value = scope.get(name)
+            if _is_number(value) and not name.startswith("__"):
                 scopes = found.setdefault(name, [])
                 if not any(scope is other for other in scopes):
                     scopes.append(scope)
@@ -200,7 +202,7 @@ def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
     seen: set[int] = set()
     left: list[Any] = [home]
     while left and len(seen) < 400:
-        value = left.pop()
+        value = left.pop(0)
         if id(value) in seen:
             continue
         seen.add(id(value))
@@ -217,6 +219,10 @@ def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
             other = function.__globals__.get(name)
             if isinstance(other, type | types.FunctionType) and other.__module__ in own:
                 left.append(other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu",)}
@@ -330,7 +336,7 @@ def _fields(home: type, parameter: str, own: frozenset[str]) -> tuple[list[str],
     for function in reached(home, own):
         tree = _tree(function)
         called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        for node in ast.walk(tree):
+        for node in sorted(ast.walk(tree), key=_place):
             if isinstance(node, ast.Attribute) and _is_config(node.value, names) and id(node) not in called:
                 found.setdefault(node.attr, False)
             elif isinstance(node, ast.Subscript) and _is_config(node.value, names):
@@ -338,6 +344,10 @@ def _fields(home: type, parameter: str, own: frozenset[str]) -> tuple[list[str],
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     found.setdefault(key.value, True)
     return list(found), any(found.values())
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _is_config(node: ast.expr, names: set[str]) -> bool:

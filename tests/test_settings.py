@@ -1,0 +1,128 @@
+"""Sizes from a configuration and from constants: read, set for an object, and put back."""
+
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from triu.conformance import check
+from triu.conformance.candidates import settings
+
+WIDTH = 6
+
+
+class Rows(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.linear = nn.Linear(config.n_embd, WIDTH, bias=config.bias)
+        self.drop = nn.Dropout(config.resid_pdrop)
+
+    def forward(self, x):
+        return self.drop(self.linear(x)) * torch.ones(WIDTH)
+
+
+OWN = frozenset({__name__})
+
+
+def test_fields_that_are_read_are_parameters():
+    (found,) = settings.configs_of(Rows, OWN).values()
+    assert found.fields == ("n_embd", "bias", "resid_pdrop")
+    assert (found.kind, found.default("resid_pdrop"), found.default("bias")) == ("fields", 0.0, False)
+
+
+def test_constants_are_set_while_an_object_is_used_and_put_back():
+    named, constants = settings.filled(Rows, {"config.n_embd": 4, "global WIDTH": 3}, OWN)
+    assert constants == {"WIDTH": 3}
+    with settings.constants_set(Rows, constants, OWN):
+        layer = Rows(**named)
+        assert layer(torch.zeros(2, 4)).shape == (2, 3)
+    assert WIDTH == 6
+    with pytest.raises(ZeroDivisionError), settings.constants_set(Rows, constants, OWN):
+        raise ZeroDivisionError
+    assert WIDTH == 6
+
+
+HEAD = """
+import dataclasses, types
+from torch import nn
+"""
+CONFIGS = {
+    "frozen": """
+    @dataclasses.dataclass(frozen=True)
+    class Sizes:
+        d_model: int
+        d_ff: int = 7
+        base: float = 2.0
+    def given(c: Sizes): pass
+    """,
+    "attributes": """
+    class Config:
+        d_model = 512
+        d_ff = 2048
+        base = 3.0
+    """,
+    "an_object": """
+    hparams = types.SimpleNamespace(d_model=512, d_ff=2048, base=4.0)
+    """,
+    "nowhere": "",
+}
+BODY = """
+class FeedForward(nn.Module):
+    def __init__(self, {parameter}):
+        super().__init__()
+        self.config = {name}
+        self.up, self.down = nn.Linear({name}.d_model, {name}.d_ff), nn.Linear({name}.d_ff, {name}.d_model)
+        assert {name}.base
+
+    def forward(self, x):
+        return self.down({activation}(self.up(x)))
+"""
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_layer_with_a_configuration_is_judged_like_any_other(kind, wrong, tmp_path):
+    annotated = (
+        {"parameter": "c: Sizes", "name": "c"} if kind == "frozen" else {"parameter": "cfg", "name": "cfg"}
+    )
+    activation = "nn.functional.tanh" if wrong else "nn.functional.relu"
+    path = tmp_path / "layers.py"
+    path.write_text(HEAD + textwrap.dedent(CONFIGS[kind]) + BODY.format(activation=activation, **annotated))
+    report = check(path, claims="feed_forward", in_process=True)
+    found = {v.claim: v.verdict for v in report.verdicts}
+    assert found["feed-forward.recomputed"] == ("failed" if wrong else "passed")
+    assert found["feed-forward.shape"] == "passed"
+
+
+def test_a_configuration_that_nobody_can_guess_is_no_fault(tmp_path):
+    path = tmp_path / "layers.py"
+    source = BODY.format(parameter="config", name="config", activation="config.chosen.activation")
+    path.write_text(
+        HEAD + source.replace("self.config = config", "self.config, self.chosen = config, config.a.b")
+    )
+    report = check(path, claims="feed_forward", in_process=True)
+    assert {v.verdict for v in report.verdicts} == {"unsupported"}
+    assert not report.conforms
+
+
+MIXED = "AXIS"
+
+
+def test_the_snippet_makes_the_configuration(tmp_path):
+    path = tmp_path / "mixing_layers.py"
+    body = BODY.format(parameter="config", name="config", activation="nn.functional.relu")
+    body = body.replace("return ", f"return x.mean({MIXED}, keepdim=True) + ")
+    path.write_text(
+        HEAD + textwrap.dedent(CONFIGS["attributes"]) + f"{MIXED} = 1\nLOWEST = float('-inf')\n" + body
+    )
+    report = check(path, claims="feed_forward", in_process=True)
+    failure = next(v.failure for v in report.verdicts if v.failure)
+    space: dict[str, Any] = {}
+    code = failure.snippet.replace(
+        "from mixing_layers import",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom mixing_layers import",
+    )
+    exec(code, space)
+    assert vars(space["config"])["d_ff"] in (7, 16)
+    assert "config = " in failure.snippet
