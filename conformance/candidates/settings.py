@@ -83,9 +83,7 @@ class Config:
         if made is None:
             made = types.SimpleNamespace()
         for field, value in values.items():
-            with contextlib.suppress(
-                AttributeError, TypeError
-            ):  # a property; a frozen dataclass has them already
+            with contextlib.suppress(AttributeError, TypeError):  # a property; a frozen one has it already
                 if getattr(made, field, _MISSING) is not value:
                     setattr(made, field, value)
         return made
@@ -134,7 +132,15 @@ def extended(
     ]
     if len(found) == len(parameters) and not configs:
         return None
-    return found, {c.parameter: {"kind": c.kind, "name": c.name} for c in configs.values()}
+    return found, {c.parameter: {"kind": _told(c), "name": c.name} for c in configs.values()}
+
+
+def _told(config: Config) -> str:
+    """The kind of a configuration; ``bare`` for a class whose fields are set after it was made."""
+    if config.kind == "class":
+        with contextlib.suppress(TypeError, ValueError):
+            return "class" if inspect.signature(config.origin).parameters else "bare"
+    return config.kind
 
 
 def _parameter(name: str, spelled: str, default: Any) -> dict[str, Any]:

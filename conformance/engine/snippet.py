@@ -131,6 +131,8 @@ def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
         source = how["name"] and f"sys.modules[{name}.__module__].{how['name']}"
         if how["kind"] == "class":
             text = f"{source}({fields})"
+        elif how["kind"] == "bare":
+            text = f"{source}()"
         elif how["kind"] == "value":
             text = f"copy.copy({source})"
         elif how["kind"] == "dict":
@@ -140,7 +142,7 @@ def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
         imports = [m for m in ("sys", "copy", "types") if f"{m}." in text]
         lines += [f"import {', '.join(imports)}"] if imports and not lines else []
         lines.append(f"{parameter} = {text}")
-        lines += [f"vars({parameter}).update({fields})"] if how["kind"] == "value" else []
+        lines += [f"vars({parameter}).update({fields})"] if how["kind"] in ("bare", "value") else []
         given[parameter] = Name(parameter)
     return lines, given
 
