@@ -77,7 +77,9 @@ class Binding:
             if argument != "dropout"
         ]
         constants = [name.removeprefix(GLOBAL) for name in used if name.startswith(GLOBAL)]
-        configs = dict.fromkeys(name.partition(".")[0] for name in used if "." in name)
+        configs = dict.fromkeys(
+            name.partition(".")[0] for name in used if "." in name and not name.startswith(GLOBAL)
+        )
         return " and ".join([*configs, *([f"constants {', '.join(constants)}"] if constants else [])])
 
     @property

@@ -126,8 +126,8 @@ def extended(
             _parameter(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
         ]
     found += [
-        _parameter(GLOBAL + name, name, scopes[0][name])
-        for name, scopes in globals_of(home, own).items()
+        _parameter(GLOBAL + name, places[0].spelled, places[0].get())
+        for name, places in globals_of(home, own).items()
         if name not in written
     ]
     if len(found) == len(parameters) and not configs:
@@ -170,36 +170,84 @@ def filled(home: Any, named: Mapping[str, Any], own: frozenset[str]) -> tuple[di
 @contextlib.contextmanager
 def constants_set(home: Any, constants: Mapping[str, Any], own: frozenset[str]) -> Iterator[None]:
     """Constants of the candidate's modules as an object needs them, and afterwards as they were."""
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    if constants:
-        for name, scopes in globals_of(home, own).items():
-            if name in constants:
-                before += [(scope, name, scope[name]) for scope in scopes]
-                for scope in scopes:
-                    scope[name] = constants[name]
+    before: list[tuple[Place, Any]] = []
     try:
+        for name, places in globals_of(home, own).items() if constants else ():
+            for place in places if name in constants else ():
+                before.append((place, place.get()))
+                place.set(constants[name])
         yield
     finally:
-        for scope, name, value in before:
-            scope[name] = value
+        for place, value in before:
+            place.set(value)
 
 
 # what a class reads
 
 
 @lru_cache(maxsize=64)
-def globals_of(home: type, own: frozenset[str]) -> dict[str, list[dict[str, Any]]]:
-    """Numbers of its modules that a class and what it uses read, with the namespaces in which they stand."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def globals_of(home: type, own: frozenset[str]) -> dict[str, list[Place]]:
+    """Numbers of its modules that a class and what it uses read, by how they are written there, and where they stand.
+
+    ``n_embd``, and where a module has a configuration of its own ``cfg.n_embd`` or ``cfg['n_embd']``.
+    """
+    found: dict[str, list[Place]] = {}
+
+    def add(written: str, place: Place) -> None:
+        places = found.setdefault(written, [])
+        if not any(place.holder is other.holder for other in places):
+            places.append(place)
+
     for function in reached(home, own):
         scope = function.__globals__
         for name in _names(function.__code__):
-            value = scope.get(name)
-            if _is_number(value) and not name.startswith("__"):
-                scopes = found.setdefault(name, [])
-                if not any(scope is other for other in scopes):
-                    scopes.append(scope)
+            if _is_number(scope.get(name)) and not name.startswith("__"):
+                add(name, Place(scope, name, name))
+        if not any(_holds_values(scope.get(name), own) for name in function.__code__.co_names):
+            continue
+        for node in sorted(ast.walk(_tree(function)), key=_place):
+            if not (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)):
+                continue
+            holder = scope.get(node.value.id)
+            key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+            if isinstance(key, str) and isinstance(holder, dict) == isinstance(node, ast.Subscript):
+                place = Place(holder, key, key)
+                if _holds_values(holder, own) and _is_number(place.get()):
+                    add(ast.unparse(node), place)
     return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """Where a number stands: under a key of a namespace or dict, or in an attribute."""
+
+    holder: Any
+    key: str
+    spelled: str
+
+    def get(self) -> Any:
+        return (
+            self.holder.get(self.key)
+            if isinstance(self.holder, dict)
+            else getattr(self.holder, self.key, None)
+        )
+
+    def set(self, value: Any) -> None:
+        if isinstance(self.holder, dict):
+            self.holder[self.key] = value
+        else:
+            setattr(self.holder, self.key, value)
+
+
+def _holds_values(holder: Any, own: frozenset[str]) -> bool:
+    """Whether a global is a configuration: a dict, a module, class or object of the candidate that is never called."""
+    if isinstance(holder, types.ModuleType):
+        return holder.__name__ in own
+    if isinstance(holder, dict):
+        return True
+    home = holder if isinstance(holder, type) else type(holder)
+    known = own if isinstance(holder, type) else {*own, "types", "argparse"}
+    return home.__module__ in known and home is not types.FunctionType and not _callable(home)
 
 
 def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
