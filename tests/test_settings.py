@@ -47,19 +47,19 @@ IN_DICT = {"n_embd": 5}
 
 
 class Sizes:
-    n_embd = 7
+    width = 7
 
 
 class Reads:
     def __init__(self):
-        self.sizes = IN_DICT["n_embd"], Sizes.n_embd, WIDTH
+        self.sizes = IN_DICT["n_embd"], Sizes.width, WIDTH
 
 
 def test_constants_may_stand_in_a_dict_or_a_class():
-    given = {"global IN_DICT['n_embd']": 1, "global Sizes.n_embd": 2}
+    given = {"global IN_DICT['n_embd']": 1, "global Sizes.width": 2}
     known, _ = settings.extended(Reads, [], OWN) or ([], {})
     assert [(p["name"], p["spelled"], p["default"]) for p in known] == [
-        ("global WIDTH", "WIDTH", 6), ("global IN_DICT['n_embd']", "n_embd", 5), ("global Sizes.n_embd", "n_embd", 7),
+        ("global WIDTH", "WIDTH", 6), ("global IN_DICT['n_embd']", "n_embd", 5), ("global Sizes.width", "width", 7),
     ]  # fmt: skip
     named, constants = settings.filled(Reads, given, OWN)
     with settings.constants_set(Reads, constants, OWN):

@@ -362,7 +362,7 @@ def _config(
         if isinstance(value, type)
         and value.__module__ in own
         and not _callable(value)
-        and _knows(value, fields)
+        and 2 * _knows(value, fields) >= len(fields)
     ]
     if classes:
         name, value = max(classes, key=lambda item: _knows(item[1], fields))
