@@ -21,10 +21,30 @@ SETUP = """\
 # Runs once, when Gradescope builds the image.
 set -euo pipefail
 cd "$(dirname "$0")"
-if command -v apt-get > /dev/null && ! command -v python3 > /dev/null; then
-    apt-get update && apt-get install -y python3 python3-pip python3-venv libseccomp2
+found=""
+look() {
+    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
+            found="$name"
+            return
+        fi
+    done
+}
+look
+if [ -z "$found" ] && command -v apt-get > /dev/null; then
+    apt-get update
+    for version in python3 python3.12 python3.11; do
+        if [ -z "$found" ]; then
+            apt-get install -y "$version" "$version-venv" libseccomp2 || true
+            look
+        fi
+    done
 fi
-python3 -m venv "${TRIU_VENV:-/autograder/venv}"
+if [ -z "$found" ]; then
+    echo "triu needs Python 3.11 or later with venv; this image has none. Choose a newer one (Ubuntu 24.04)." >&2
+    exit 1
+fi
+"$found" -m venv "${TRIU_VENV:-/autograder/venv}"
 "${TRIU_VENV:-/autograder/venv}/bin/pip" install --quiet ${TRIU_PIP_OPTIONS:-} -r requirements.txt
 """
 
