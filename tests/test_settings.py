@@ -150,3 +150,27 @@ def test_the_snippet_makes_the_configuration(tmp_path):
     exec(code, space)
     assert vars(space["config"])["d_ff"] in (7, 16)
     assert "config = " in failure.snippet
+
+
+GATED = """
+from torch import nn
+import torch.nn.functional as F
+
+class FeedForward(nn.Module):
+    def __init__(self, dim, hidden_dim):
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(dim, hidden_dim), nn.Linear(dim, hidden_dim, bias=False)
+        self.w2 = nn.Linear(hidden_dim, dim)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) {between} self.w3(x))
+"""
+
+
+@pytest.mark.parametrize(("between", "verdict"), [("*", "unsupported"), ("+", "failed")])
+def test_a_gated_feed_forward_is_another_kind_of_layer(between, verdict, tmp_path):
+    path = tmp_path / "gated_layers.py"
+    path.write_text(GATED.format(between=between))
+    report = check(path, claims="feed_forward", in_process=True)
+    found = {v.claim: v.verdict for v in report.verdicts}
+    assert (found["feed-forward.recomputed"], found["feed-forward.count"]) == (verdict, verdict)

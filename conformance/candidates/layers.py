@@ -6,6 +6,7 @@ are in ``blocks.py``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -98,6 +99,7 @@ class LayerSubject(Subject):
                         ):
                             continue
                         self._look_for_norm()
+                        self._look_for_gate()
                         self._probe_norm(square)
                         self._probe_masks(square)
                         if not square and len(self.sequences) > 1:
@@ -148,6 +150,46 @@ class LayerSubject(Subject):
             return
         if any(w["value"].values.size == self.width and (w["value"].values == 1).all() for w in weights):
             self.probed("wrapped", "post")
+
+    def _look_for_gate(self) -> None:
+        """A feed-forward with a gate, down(act(gate(x)) · up(x)), where the code asks for an activation by name.
+
+        A layer of its own is recomputed; in a block the shapes of the weights tell it.
+        """
+        if self.conventions.get("activation", ("", "declared"))[1] == "declared":
+            return
+        if not self.binding.entry.get("activations"):
+            return
+        try:
+            found = self.apart("gated").weights_of(self.sizes)
+        except CallFailed:
+            return
+        arrays = {w["name"]: w["value"].values.astype(np.float64) for w in found}
+        d = self.width
+        inner = [n for n, a in arrays.items() if a.ndim == 2 and d in a.shape and any(s % d for s in a.shape)]
+        wide = [n for n in inner if arrays[n].shape[1] == d]
+        narrow = [n for n in inner if arrays[n].shape[0] == d]
+        if len(wide) == 2 and len(narrow) == 1 and arrays[wide[0]].shape == arrays[wide[1]].shape:
+            pairs = [(wide[0], wide[1]), (wide[1], wide[0])]
+            if self.role.id != "feed_forward" or any(self._is_gated(arrays, *p, narrow[0]) for p in pairs):
+                self.probed("activation", "other")
+
+    def _is_gated(self, arrays: Mapping[str, np.ndarray], gate: str, up: str, down: str) -> bool:
+        inputs = self.probe_inputs(False)
+        x = inputs[self.sequences[0]].astype(np.float64)
+
+        def linear(name: str, values: np.ndarray) -> np.ndarray:
+            return values @ arrays[name].T + arrays.get(re.sub("weight$", "bias", name), np.zeros(()))
+
+        try:
+            output = self.apart("gated").run(inputs)["output"].astype(np.float64)
+        except (CallFailed, OutOfDomain):
+            return False
+        z = linear(gate, x)
+        tanh = np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))
+        acts = (z / (1 + np.exp(-z)), z * (1 + tanh) / 2, z * (1 + np.vectorize(math.erf)(z / 2**0.5)) / 2)
+        expected = (linear(down, act * linear(up, x)) for act in acts)
+        return any(e.shape == output.shape and np.allclose(e, output, atol=1e-5, rtol=1e-3) for e in expected)
 
     def _probe_norm(self, square: bool) -> None:
         """Blocks try where their norms stand."""
