@@ -243,7 +243,6 @@ def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
         "here has seen.",
         "- A mutant that shows only with other conventions than the baseline's (sequence first, additive masks) is "
         "not among them.",
-        "- What takes its constructor's arguments in a configuration object is not tried at all.",
         "",
     ]
     return "\n".join(lines)
