@@ -133,6 +133,13 @@ def test_a_configuration_that_nobody_can_guess_is_no_fault(tmp_path):
 MIXED = "AXIS"
 
 
+def test_an_error_that_no_sizes_would_mend_is_the_candidates(tmp_path):
+    path = tmp_path / "mistyped_layers.py"
+    path.write_text(HEAD + BODY.format(parameter="config", name="config", activation="rleu"))
+    report = check(path, claims="feed_forward.*,feed-forward.shape", in_process=True)
+    assert [v.verdict for v in report.verdicts] == ["errored"]
+
+
 def test_the_snippet_makes_the_configuration(tmp_path):
     path = tmp_path / "mixing_layers.py"
     body = BODY.format(parameter="config", name="config", activation="nn.functional.relu")

@@ -293,7 +293,7 @@ def _frameworks(home: Any) -> list[str]:
             return
         for text in (_annotation(a) for a in getattr(value, "__annotations__", {}).values()):
             note("torch" if "ensor" in text else "numpy" if "ndarray" in text or "NDArray" in text else "")
-        names = _code_names(code)
+        names = settings.code_names(code)
         scope = getattr(value, "__globals__", {})
         for name in names:
             target = scope.get(name)
@@ -316,14 +316,6 @@ def _frameworks(home: Any) -> list[str]:
 
     visit(home, 0)
     return found
-
-
-def _code_names(code: types.CodeType) -> list[str]:
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += _code_names(constant)
-    return names
 
 
 def _line(home: Any) -> int:

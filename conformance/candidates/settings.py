@@ -67,7 +67,7 @@ class Config:
 
     def make(self, given: Mapping[str, Any]) -> Any:
         """A configuration with those values, and its own or the usual ones for all others."""
-        values = {field: self.default(field) for field in self.fields if "." not in field}
+        values = {field: self.default(field) for field in self.fields}
         values |= given
         for field in self.fields:  # dropout has many names; what one is set to holds for all
             dropout = [value for name, value in given.items() if "drop" in name.lower()]
@@ -126,7 +126,7 @@ def extended(
             _parameter(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
         ]
     found += [
-        _parameter(GLOBAL + name, places[0].spelled, places[0].get())
+        _parameter(GLOBAL + name, places[0].key, places[0].get())
         for name, places in globals_of(home, own).items()
         if name not in written
     ]
@@ -200,9 +200,9 @@ def globals_of(home: type, own: frozenset[str]) -> dict[str, list[Place]]:
 
     for function in reached(home, own):
         scope = function.__globals__
-        for name in _names(function.__code__):
+        for name in code_names(function.__code__):
             if _is_number(scope.get(name)) and not name.startswith("__"):
-                add(name, Place(scope, name, name))
+                add(name, Place(scope, name))
         if not any(_holds_values(scope.get(name), own) for name in function.__code__.co_names):
             continue
         for node in sorted(ast.walk(_tree(function)), key=_place):
@@ -211,7 +211,7 @@ def globals_of(home: type, own: frozenset[str]) -> dict[str, list[Place]]:
             holder = scope.get(node.value.id)
             key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
             if isinstance(key, str) and isinstance(holder, dict) == isinstance(node, ast.Subscript):
-                place = Place(holder, key, key)
+                place = Place(holder, key)
                 if _holds_values(holder, own) and _is_number(place.get()):
                     add(ast.unparse(node), place)
     return found
@@ -223,7 +223,6 @@ class Place:
 
     holder: Any
     key: str
-    spelled: str
 
     def get(self) -> Any:
         return (
@@ -269,7 +268,7 @@ def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
         if not isinstance(function, types.FunctionType) or function.__module__ not in own:
             continue
         yield function
-        for name in _names(function.__code__):
+        for name in code_names(function.__code__):
             other = function.__globals__.get(name)
             if isinstance(other, type | types.FunctionType) and other.__module__ in own:
                 left.append(other)
@@ -285,17 +284,20 @@ ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu
 def activations(home: type, own: frozenset[str]) -> list[str]:
     """Other activations than ReLU that the code of a class asks for by name."""
     said = {
-        name.lower() for function in reached(home, own) for name in _names(function.__code__, strings=True)
+        name.lower()
+        for function in reached(home, own)
+        for name in code_names(function.__code__, strings=True)
     }
     found = [values for part, values in ACTIVATIONS.items() if any(part in name for name in said)]
     return [value for values in found for value in values]
 
 
-def _names(code: types.CodeType, *, strings: bool = False) -> list[str]:
+def code_names(code: types.CodeType, *, strings: bool = False) -> list[str]:
+    """The names that a function and those within it mention, and with ``strings`` short texts too."""
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names += _names(constant, strings=strings)
+            names += code_names(constant, strings=strings)
         elif strings and isinstance(constant, str) and len(constant) < 20:
             names.append(constant)
     return names
@@ -413,19 +415,10 @@ def _is_config(node: ast.expr, names: set[str]) -> bool:
     )
 
 
-_trees: dict[types.CodeType, ast.AST] = {}
-
-
+@lru_cache(maxsize=256)
 def _tree(function: types.FunctionType) -> ast.AST:
     """The source of a function as a tree; an empty one where it cannot be had."""
-    code = function.__code__
-    if code not in _trees:
-        tree: ast.AST = ast.Module([], [])
-        with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
-            lines = inspect.getsource(function).split("\n")
-            indent = len(lines[0]) - len(lines[0].lstrip())
-            tree = ast.parse(
-                "\n".join(["if True:", *(" " + line for line in lines)]) if indent else "\n".join(lines)
-            )
-        _trees[code] = tree
-    return _trees[code]
+    with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
+        source = inspect.getsource(function)
+        return ast.parse("if True:\n " + source.replace("\n", "\n ") if source[0].isspace() else source)
+    return ast.Module([], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,8 @@ from .snippet import readable_inputs, snippet
 from .trial import Difference, Trial, Violation
 
 DEFAULT_EXAMPLES = 24
+# Errors that no other sizes would mend.
+WHATEVER_THE_SIZES = re.compile(r"\b(Name|UnboundLocal|NotImplemented|Import|ModuleNotFound|Syntax)Error\b")
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class Engine:
                 if below.verdict in ("failed", "errored", "inconclusive", "blocked", "suite_fault"):
                     cause = below.reason.removeprefix("rests on ") if below.verdict == "blocked" else other_id
                     return _verdict(claim, name, "blocked", reason=f"rests on {cause}")
-        if broken is not None and broken.binding.settings:
+        if broken is not None and broken.binding.settings and not WHATEVER_THE_SIZES.search(broken.problem):
             reason = (
                 f"its sizes come from {broken.binding.settings}, and with those of a claim {broken.problem}"
             )
