@@ -11,15 +11,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 from tabulate import tabulate
 
 from ..spec import Failure, Grade, ItemScore, Verdict
 from ..spec.grade import ItemStatus
 from .markdown import fenced
+from .pages import page
+from .pictures import Drawn, drawn
 from .safe import clean, clean_lines, markdown
 from .text import LOUD, MARKS, case_line, likely_line, side_by_side, wrapped
 
@@ -76,6 +75,7 @@ class Problem:
     likely: str = ""
     advice: str = ""
     snippet: str = ""
+    picture: Drawn | None = None
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _line(
             repeated.append(clean(verdict.title))
             continue
         told.add(same)
-        problems.append(_problem(verdict, failure, what, item.hidden, told))
+        problems.append(problem_of(verdict, failure, what, item.hidden, told))
     mark, words = STATUS[scored.status]
     remarks = [f"The same as above: {_few(repeated)}."] if repeated else []
     return Line(
@@ -212,9 +212,10 @@ def _causes(scored: ItemScore, grade: Grade) -> list[Verdict]:
     return [v for v in verdicts if v.claim in awaited - claimed]
 
 
-def _problem(
+def problem_of(
     verdict: Verdict, failure: Failure, what: str, hidden: bool, told: set[tuple[str, ...]]
 ) -> Problem:
+    """A verdict that did not pass, for a page; ``told`` holds what was told before, and is added to."""
     title, name = clean(verdict.title), clean(verdict.object)
     kind = f"{LEVELS.get(verdict.level, verdict.level)}, {WORDS[verdict.verdict]}"
     mark, counts = MARKS[verdict.verdict], verdict.verdict in ("failed", "errored")
@@ -244,6 +245,7 @@ def _problem(
         likely=likely,
         advice=advice,
         snippet=clean_lines(failure.snippet),
+        picture=drawn(failure.picture) if decided and failure.picture else None,
     )
 
 
@@ -380,19 +382,4 @@ def line_text(line: Line, width: int = 90) -> str:
 
 def feedback_html(grade: Grade) -> str:
     """The feedback as one page that loads nothing, runs nothing and shows text of the submission as text."""
-    return _template().render(told=feedback(grade), labelled=labelled)
-
-
-@cache
-def _template() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only pages need it
-
-    folder = Path(__file__).parent / "templates"
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("feedback.html")
+    return page("feedback.html", told=feedback(grade), labelled=labelled)

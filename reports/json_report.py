@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..spec import BoundObject, Evidence, Failure, Likely, Report, Verdict
+from ..spec import BoundObject, Evidence, Failure, Likely, Picture, Report, Verdict
 from ..spec.verdict import REPORT_FORMAT
 
 
@@ -54,6 +54,8 @@ def from_json(text: str) -> Report:
                 item["judged"],
                 item["problem"],
                 tuple(item["ignored"]),
+                item["file"],
+                item["line"],
             )
             for item in document["binding"]
         ),
@@ -80,6 +82,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.verdict,
         "evidence": asdict(verdict.evidence),
         "margin": verdict.margin,
+        "source": list(verdict.source),
     }
     if verdict.reason:
         document["reason"] = verdict.reason
@@ -97,6 +100,7 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
             "wrong": tuple(tuple(place) for place in failure["wrong"]),
             "told": tuple(failure["told"]),
             "likely": None if likely is None else Likely(**likely),
+            "picture": _read_picture(failure["picture"]),
         }
         failure = Failure(**{**failure, **read})
     seen = item["evidence"]
@@ -112,7 +116,21 @@ def _read_verdict(item: Mapping[str, Any]) -> Verdict:
         item["margin"],
         item.get("reason", ""),
         failure,
+        tuple(item["source"]),
     )
+
+
+def _read_picture(item: Mapping[str, Any] | None) -> Picture | None:
+    if item is None:
+        return None
+    read = {
+        "expected": None if item["expected"] is None else tuple(map(tuple, item["expected"])),
+        "observed": tuple(map(tuple, item["observed"])),
+        "wrong": tuple((i, j) for i, j in item["wrong"]),
+        "start": tuple(item["start"]),
+        "size": tuple(item["size"]),
+    }
+    return Picture(**{**item, **read})
 
 
 def finite(value: Any) -> Any:

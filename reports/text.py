@@ -34,6 +34,11 @@ TOLD = (
     "generation",
     "positions",
 )
+HEADINGS = {
+    "MUST": "Broken",
+    "SHOULD": "Advice (does not count against it)",
+    "MAY": "For information",
+}
 LOUD = ("failed", "errored", "inconclusive", "suite_fault")
 
 
@@ -70,15 +75,11 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
         lines += wrapped(f"note: {clean(note)}", width)
     loud = [v for v in report.verdicts if v.verdict in LOUD]
     told_already: set[tuple[str, str]] = set()  # objects with the mistake that was named for them
-    for level, title in (
-        ("MUST", "Broken"),
-        ("SHOULD", "Advice (does not count against it)"),
-        ("MAY", "For information"),
-    ):
+    for level, title in HEADINGS.items():
         here = [v for v in loud if v.level == level]
         if here:
             lines += ["", paint(f"{title}:", "bold")]
-            for group in _grouped(here):
+            for group in grouped(here):
                 lines += ["", *_failure(group, width, paint, report, told_already)]
     lines += ["", *_summary(report, width)]
     return "\n".join(lines).rstrip() + "\n"
@@ -156,7 +157,7 @@ def _binding_full(report: Report, width: int) -> list[str]:
     return ["Binding:", "", *table.split("\n")]
 
 
-def _grouped(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+def grouped(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     """Failures with the same cause on the same object are told once."""
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
@@ -203,19 +204,23 @@ def _failure(
             indent + "reproduce:",
             *(indent + "  " + line for line in clean_lines(failure.snippet).split("\n")),
         ]
-    held = [
-        v
-        for v in report.verdicts
-        if v.verdict == "blocked"
-        and v.object.split(" + ")[0] == verdict.object.split(" + ")[0]
-        and v.reason == f"rests on {verdict.claim}"
-    ]
-    if held:
-        names = [v.claim for v in held]
+    names = waiting(report, verdict)
+    if names:
         more = f" and {len(names) - 4} more" if len(names) > 5 else ""
         names = names[:4] if more else names
         lines += wrapped(f"not tried until this is right: {', '.join(names)}{more}", width, indent)
     return lines
+
+
+def waiting(report: Report, cause: Verdict) -> list[str]:
+    """The claims that are blocked by one that does not hold, on the same object."""
+    return [
+        v.claim
+        for v in report.verdicts
+        if v.verdict == "blocked"
+        and v.object.split(" + ")[0] == cause.object.split(" + ")[0]
+        and v.reason == f"rests on {cause.claim}"
+    ]
 
 
 def replay_text(before: Verdict, state: str, now: Failure | None, why: str, width: int = 100) -> str:

@@ -4,7 +4,7 @@ from .formula import Formula, FormulaError, parse, parse_shape
 from .grade import Grade, Item, ItemScore, Limits, Milestone, Profile
 from .loader import SpecError, built_in_files, load_spec
 from .model import Argument, Claim, Convention, Domain, PropertySpec, Result, Role, Spec
-from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Likely, Outcome, Report, Verdict
+from .verdict import OUTCOMES, BoundObject, Evidence, Failure, Likely, Outcome, Picture, Report, Verdict
 
 __all__ = [
     "OUTCOMES",
@@ -24,6 +24,7 @@ __all__ = [
     "Limits",
     "Milestone",
     "Outcome",
+    "Picture",
     "Profile",
     "PropertySpec",
     "Report",

@@ -16,7 +16,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     "unsupported",
     "suite_fault",
 )
-REPORT_FORMAT = 2
+REPORT_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,31 @@ class Likely:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """Two matrices to be drawn beside each other: what is right, and what was found.
+
+    Attributes:
+        kind: ``matrix``; ``leak``, which input moves which output; or ``positions``, rows of an encoding.
+        rows, columns: what the two axes count, in words.
+        expected: rows of numbers, None where a cell may be anything; None where there is no one right matrix.
+        observed: rows of numbers, with ``"nan"`` and ``"inf"`` for what is not finite.
+        wrong: the cells that differ, as (row, column) within what is shown.
+        start: row and column of the first cell that is shown; ``size``: rows and columns of the whole.
+        case: dimensions of the case that it shows, where that is not the smallest.
+    """
+
+    kind: Literal["matrix", "leak", "positions"]
+    rows: str
+    columns: str
+    expected: tuple[tuple[Any, ...], ...] | None
+    observed: tuple[tuple[Any, ...], ...]
+    wrong: tuple[tuple[int, int], ...]
+    start: tuple[int, int]
+    size: tuple[int, int]
+    case: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a claim did not pass, for a person.
 
@@ -60,6 +85,7 @@ class Failure:
         snippet: Python that reproduces it with the candidate and torch or NumPy alone.
         error: for ``errored``: type, message and line in the candidate.
         likely: the known mistake that explains it, where exactly one does.
+        picture: the same to be looked at, where it is a matter of matrices; on a larger case, if that fails too.
     """
 
     what: str
@@ -75,6 +101,7 @@ class Failure:
     snippet: str = ""
     error: Mapping[str, Any] | None = None
     likely: Likely | None = None
+    picture: Picture | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,7 @@ class Verdict:
     margin: float | None = None  # largest error seen over error allowed
     reason: str = ""  # why it is blocked, unsupported, inconclusive
     failure: Failure | None = None
+    source: tuple[str, ...] = ()  # what the claim is taken from
 
     @property
     def breaks_conformance(self) -> bool:
@@ -124,6 +152,8 @@ class BoundObject:
     judged: bool = True
     problem: str = ""
     ignored: tuple[str, ...] = ()  # parameters that were not recognised and stay at their defaults
+    file: str = ""  # where it is defined, relative to the current folder, and on which line; 0 if unknown
+    line: int = 0
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
         "methods": {},
         "module_class": _is_module_class(home),
         "line": _line(home),
+        "file": _file(home),
     }
     if kind == "function":
         entry["params"] = _parameters(value, name)
@@ -316,6 +317,14 @@ def _frameworks(home: Any) -> list[str]:
 
     visit(home, 0)
     return found
+
+
+def _file(home: Any) -> str:
+    """The file in which an object is defined, empty if that cannot be told."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(home)) or ""
+    except (TypeError, OSError):
+        return ""
 
 
 def _line(home: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -186,6 +187,7 @@ class Subject:
             judged=not self.problem,
             problem=self.problem,
             ignored=() if self.problem else self.binding.ignored,
+            **place_of(self.binding.entry),
         )
 
     def prelude(self, call: Call) -> list[str]:
@@ -321,6 +323,16 @@ def kept(error: E) -> E:
     """An error without its traceback: that would keep alive all that was where it was met.  To raise: a copy."""
     error.__context__ = None
     return error.with_traceback(None)
+
+
+def place_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """File (as seen from the current folder, or its bare name) and line of what was found; empty where unknown."""
+    file, line = entry.get("file"), entry.get("line")
+    if not isinstance(file, str) or not file or not isinstance(line, int):
+        return {}
+    path = Path(file)
+    inside = path.is_relative_to(Path.cwd())
+    return {"file": path.relative_to(Path.cwd()).as_posix() if inside else path.name, "line": line}
 
 
 def kind_of(value: Any) -> str:

@@ -100,7 +100,8 @@ class Inputs(Mapping[str, Any]):
 
 
 @lru_cache(maxsize=256)
-def _axes(shape: str) -> tuple[Formula, ...]:
+def symbolic_shape(shape: str) -> tuple[Formula, ...]:
+    """The axes of a symbolic shape, as formulas over a case."""
     return parse_shape(shape)
 
 
@@ -118,7 +119,7 @@ def build_inputs(role: Role, case: Case) -> Inputs:
     values: dict[str, Any] = {}
     for argument in role.arguments:
         if argument.kind == "array" and argument.shape:
-            axes = _axes(argument.shape)
+            axes = symbolic_shape(argument.shape)
             if all(axis.names <= case.keys() for axis in axes):  # a worked example brings its own arrays
                 values[argument.name] = normal(rng, tuple(int(axis(case)) for axis in axes))
         elif argument.kind == "size" and argument.value is not None and argument.value.names <= case.keys():

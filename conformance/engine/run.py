@@ -13,6 +13,7 @@ from ..candidates.opening import Candidate
 from ..candidates.subject import Subject
 from . import draw
 from .cases import Case, Inputs, OutOfDomain, Unseen, build_inputs
+from .pictures import picture
 from .snippet import readable_inputs, snippet
 from .trial import Difference, Trial, Violation
 
@@ -384,6 +385,7 @@ class Run:
             hint=self.claim.hint,
             snippet=snippet(trial),
             error=dict(error.detail) if isinstance(error, CallFailed) else None,
+            picture=None if self.plain else picture(self, broken),
         )
 
     def _is_told(self, name: str, value: Any) -> bool:
@@ -466,4 +468,6 @@ def _sentence(error: Violation | CallFailed) -> str:
 
 
 def _verdict(claim: Claim, name: str, outcome: Outcome, **more: Any) -> Verdict:
-    return Verdict(claim.id, claim.title, claim.role_label, claim.level, name, outcome, **more)
+    return Verdict(
+        claim.id, claim.title, claim.role_label, claim.level, name, outcome, source=claim.source, **more
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """All of what was compared, of two axes: ``wrong`` says where it differs, ``compared`` where it counts."""
+
+    expected: np.ndarray | None
+    observed: np.ndarray
+    wrong: np.ndarray
+    compared: np.ndarray | None = None
+    kind: Literal["matrix", "leak"] = "matrix"
+    axes: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
 class Difference:
     """Expected beside observed, with the first index at which they differ, and all others that are shown."""
 
@@ -25,6 +37,7 @@ class Difference:
     observed: Any
     index: tuple[int, ...] | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
+    whole: Whole | None = None
 
 
 class Violation(Exception):
@@ -49,6 +62,8 @@ class Trial:
         self.inputs = subject.default(full)
         self.margin = 0.0
         self.shown: Mapping[str, Any] | None = None
+        # What to draw if the property does not hold, where that says more than the entries that were compared.
+        self.drawing: Callable[[], Whole] | None = None
 
     # calling
 
@@ -143,27 +158,43 @@ class Trial:
                 ratio = np.max(error / np.maximum(bound, 1e-300))
             self.margin = max(self.margin, float(ratio))
         if wrong.any():
-            self._refuse(observed, expected, wrong, what)
+            self._refuse(observed, expected, wrong, what, where)
 
     def holds(self, condition: np.ndarray, observed: np.ndarray, what: str, expected: Any = None) -> None:
         """Demand a condition of every entry.  Raises Violation with the first entry that breaks it."""
         if not condition.all():
             index = tuple(int(n) for n in np.argwhere(~condition)[0])
             part, inner = focus(observed, index)
-            wrong = marked(~condition, index) if condition.shape == observed.shape else ()
-            raise Violation(what, Difference(expected, part, inner, wrong))
+            alike = condition.shape == observed.shape
+            wrong = marked(~condition, index) if alike else ()
+            whole = _whole(None, observed, ~condition, None, index) if alike else None
+            raise Violation(what, Difference(expected, part, inner, wrong, whole))
 
-    def _refuse(self, observed: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) -> None:
+    def _refuse(
+        self,
+        observed: np.ndarray,
+        expected: np.ndarray,
+        wrong: np.ndarray,
+        what: str,
+        where: np.ndarray | None,
+    ) -> None:
         index = tuple(int(n) for n in np.argwhere(wrong)[0])
+        compared = None if where is None else np.broadcast_to(where, observed.shape)
         shown_observed, inner = focus(observed, index)
-        shown_expected, _ = focus(expected, index)
+        shown_expected, _ = focus(expected if compared is None else _blanked(expected, compared), index)
         place = ", ".join(map(str, index))
         left, right = number(observed[index]), number(expected[index])
         if left == right:
             left = f"{left} (off by {float(observed[index]) - float(expected[index]):.2g})"
         raise Violation(
             f"{what} at [{place}]: {left}, expected {right}",
-            Difference(shown_expected, shown_observed, inner, marked(wrong, index)),
+            Difference(
+                shown_expected,
+                shown_observed,
+                inner,
+                marked(wrong, index),
+                _whole(expected, observed, wrong, compared, index),
+            ),
         )
 
 
@@ -190,6 +221,32 @@ def marked(wrong: np.ndarray, index: tuple[int, ...]) -> tuple[tuple[int, ...], 
     return tuple(tuple(int(n) for n in place) for place in np.argwhere(window))
 
 
+def _blanked(values: np.ndarray, compared: np.ndarray) -> np.ndarray:
+    """With None where nothing is compared."""
+    blanked = values.astype(object)
+    blanked[~np.broadcast_to(compared, values.shape)] = None
+    return blanked
+
+
+def _whole(
+    expected: np.ndarray | None,
+    observed: np.ndarray,
+    wrong: np.ndarray,
+    compared: np.ndarray | None,
+    index: tuple[int, ...],
+) -> Whole | None:
+    """The matrix that holds the index, of each; None for what has no two axes."""
+    if observed.ndim < 2:
+        return None
+    place = index[:-2]
+    return Whole(
+        None if expected is None else expected[place],
+        observed[place],
+        wrong[place],
+        None if compared is None else compared[place],
+    )
+
+
 def _window(values: np.ndarray, index: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     while values.ndim > 2:
         values, index = values[index[0]], index[1:]
@@ -204,5 +261,9 @@ def _rounded(values: np.ndarray) -> Any:
     if values.dtype.kind == "f":
         return (
             np.vectorize(lambda v: float(f"{v:.5g}"), otypes=[float])(values).tolist() if values.size else []
+        )
+    if values.dtype == object:
+        values = np.vectorize(lambda v: float(f"{v:.5g}") if isinstance(v, float) else v, otypes=[object])(
+            values
         )
     return values.tolist()

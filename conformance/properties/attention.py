@@ -12,7 +12,7 @@ from ..candidates.masks import MaskSubject
 from ..engine.cases import Inputs, build_inputs, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.oracle import attention_gradient, effective_mask
-from ..engine.trial import Difference, Trial, Violation
+from ..engine.trial import Difference, Trial, Violation, Whole
 
 __all__ = [
     "causal_flag",
@@ -52,9 +52,26 @@ def _visible(trial: Trial) -> np.ndarray:
 
 def row_sums(trial: Trial, result: str, value: float) -> None:
     """Each row of the weights sums to the value."""
-    sums = trial.result(result).sum(axis=-1, dtype=np.float64)
+    weights = trial.result(result)
+    sums = weights.sum(axis=-1, dtype=np.float64)
     allowed = trial.allowed_for(trial.inputs, values=False)
+    trial.drawing = lambda: _rows_off(weights, np.abs(sums - value) > allowed, trial)
     trial.same(sums, np.full_like(sums, value), "the sum of a row of weights", allowed)
+
+
+def _beside(right: np.ndarray, weights: np.ndarray, trial: Trial) -> Whole:
+    """The weights of the first instance in which they are wrong."""
+    wrong = ~(np.abs(weights.astype(np.float64) - right) <= trial.allowed_for(trial.inputs, values=False))
+    n = int(wrong.any(axis=(1, 2)).argmax())
+    return Whole(right[n], weights[n], wrong[n], axes=("query", "key"))
+
+
+def _rows_off(weights: np.ndarray, wrong: np.ndarray, trial: Trial) -> Whole:
+    """The first instance with a row whose sum is wrong, beside the right weights, that row marked."""
+    n = int(np.argwhere(wrong)[0][0])
+    right = reference_attention(trial.inputs, _visible(trial))["weights"][n]
+    off = np.broadcast_to(wrong[n][:, None], weights[n].shape)
+    return Whole(right if right.shape == off.shape else None, weights[n], off, axes=("query", "key"))
 
 
 def non_negative(trial: Trial, result: str) -> None:
@@ -103,6 +120,8 @@ def matches_reference(trial: Trial, results: tuple[str, ...]) -> None:
     """Output (and weights, where they are returned) equal the float64 reference."""
     expected = reference_attention(trial.inputs, _mask(trial))
     observed = trial.call()
+    if "weights" in observed and observed["weights"].shape == expected["weights"].shape:
+        trial.drawing = lambda: _beside(expected["weights"], observed["weights"], trial)
     for name in results:
         if name in observed:
             allowed = None if name == "output" else trial.allowed_for(trial.inputs, values=False)

@@ -13,8 +13,9 @@ from ..candidates.masks import as_array
 from ..engine.cases import Inputs, OutOfDomain, build_inputs, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.oracle import effective_mask
+from ..engine.pictures import changed_outputs, leak
 from ..engine.tolerance import drift
-from ..engine.trial import Difference, Trial, Violation
+from ..engine.trial import Difference, Trial, Violation, Whole
 
 __all__ = [
     "batch_independent",
@@ -164,9 +165,23 @@ def unaffected_by_future(trial: Trial) -> None:
         )
         part = before[:, :j]
         trial.shown = changes
+        trial.drawing = lambda: _leak(trial, names, before)
         trial.same(
             after[:, :j], part, f"after a change at positions {j} and later, the output before it", allowed
         )
+
+
+def _leak(trial: Trial, names: Sequence[str], before: np.ndarray, **kind: bool) -> Whole:
+    def moves(j: int) -> np.ndarray:
+        changes = {}
+        for name in names:
+            values = trial.inputs[name].copy()
+            noise = normal(trial.case.rng, values[:, j].shape, 3.0) + 1.0
+            values[:, j] = (values[:, j] + noise).astype(values.dtype)
+            changes[name] = values
+        return changed_outputs(trial.changed(**changes)["output"], before, 1e-7 if kind else 1e-5)
+
+    return leak(moves, trial.inputs[names[0]].shape[1], **kind)
 
 
 def reaches(trial: Trial) -> None:
@@ -198,6 +213,7 @@ def _layer_reaches(trial: Trial, causal: bool = True) -> None:
     (name,) = sources(trial)
     before = trial.call()["output"]
     rng = trial.case.rng
+    trial.drawing = lambda: _leak(trial, (name,), before, owed=True, causal=causal)
     for j in range(before.shape[1]):
         values = trial.inputs[name].copy()
         values[:, j] += normal(rng, values[:, j].shape, 2.0) + 0.1 * np.arange(values.shape[-1])

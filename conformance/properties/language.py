@@ -8,6 +8,7 @@ from ..candidates.caching import CachingSubject
 from ..candidates.errors import CallFailed
 from ..candidates.language import LanguageSubject
 from ..engine.cases import Inputs, Unseen, normal
+from ..engine.pictures import changed_outputs, leak
 from ..engine.trial import Difference, Trial, Violation
 
 __all__ = [
@@ -155,11 +156,18 @@ def lm_no_future(trial: Trial) -> None:
         changes.append(changed)
     before, *after = _together(trial, [ids, *changes])
     trial.shown = {"ids": ids}
+    trial.drawing = lambda: leak(lambda j: _moves(trial, ids, j, before, 1e-5), T)
     for j, output in zip(places, after, strict=True):
         if output.shape != before.shape or before.shape[:2] != ids.shape:
             raise trial.skip("the logits have another shape")
         what = f"when the tokens at positions {j} and later are exchanged, the logits before them"
         trial.same(output[:, :j], before[:, :j], what, near(trial, before))
+
+
+def _moves(trial: Trial, ids: np.ndarray, j: int, before: np.ndarray, size: float) -> np.ndarray:
+    changed = ids.copy()
+    changed[:, j] = other(trial, ids[:, j])
+    return changed_outputs(whole(trial, changed), before, size)
 
 
 def lm_reaches(trial: Trial) -> None:
@@ -173,6 +181,8 @@ def lm_reaches(trial: Trial) -> None:
         changes.append(changed)
     before, *after = _together(trial, [ids, *changes])
     first = 0 if subject_of(trial).has("every position") else T - 1
+    if first == 0:
+        trial.drawing = lambda: leak(lambda j: _moves(trial, ids, j, before, MOVED), T, owed=True)
     for j, output in enumerate(after):
         if output.shape != before.shape or before.ndim != 3:
             raise trial.skip("the logits have another shape")

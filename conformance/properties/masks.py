@@ -7,7 +7,7 @@ import numpy as np
 from ...spec import Formula
 from ..candidates.errors import CallFailed
 from ..candidates.masks import MaskSubject
-from ..engine.trial import Difference, Trial, Violation, focus, number
+from ..engine.trial import Difference, Trial, Violation, Whole, focus, number
 
 __all__ = [
     "allowed_is_zero",
@@ -64,9 +64,18 @@ def readable(trial: Trial) -> None:
             )
 
 
+def _beside_pattern(trial: Trial, allowed: np.ndarray) -> Whole:
+    """The mask beside the right one of its role."""
+    right = np.tri(*allowed.shape, dtype=bool)
+    if trial.subject.role.id == "prefix_lm_mask":
+        right[:, : int(trial.case["k"])] = True
+    return Whole(right, allowed, right != (allowed == 1), axes=("query", "key"))
+
+
 def sees_itself(trial: Trial) -> None:
     """No entry of the diagonal blocks."""
     allowed = trial.result("allowed")
+    trial.drawing = lambda: _beside_pattern(trial, allowed)
     for i in range(min(allowed.shape)):
         if allowed[i, i] != 1:
             raise Violation(f"position {i} is hidden from itself", _seen(1, allowed, (i, i)))
@@ -75,6 +84,7 @@ def sees_itself(trial: Trial) -> None:
 def total_count(trial: Trial, result: str, formula: Formula) -> None:
     """The number of allowed entries of the whole mask."""
     allowed = trial.result(result)
+    trial.drawing = lambda: _beside_pattern(trial, allowed)
     expected, observed = int(formula(trial.case)), int((allowed == 1).sum())
     if observed != expected:
         raise Violation(
@@ -86,6 +96,7 @@ def total_count(trial: Trial, result: str, formula: Formula) -> None:
 def row_count(trial: Trial, result: str, formula: Formula) -> None:
     """The number of allowed entries of each row."""
     allowed = trial.result(result)
+    trial.drawing = lambda: _beside_pattern(trial, allowed)
     for i, row in enumerate(allowed):
         expected, observed = int(formula(trial.case, i=i)), int((row == 1).sum())
         if observed != expected:

@@ -22,6 +22,7 @@ from ..candidates.models import (
 )
 from ..candidates.names import words
 from ..engine.cases import Inputs, Unseen
+from ..engine.pictures import changed_outputs, leak
 from ..engine.trial import Difference, Trial, Violation
 
 __all__ = [
@@ -140,10 +141,17 @@ def tokens_see_no_future(trial: Trial) -> None:
         changed[:, j:] = other_words(changed[:, j:], model.words("tgt"), 1 + j)
         variants.append(trial.inputs.replaced(tgt=changed))
     before, *after = _outputs(trial, trial.inputs, *variants)
+    trial.drawing = lambda: leak(lambda j: _token_moves(trial, model, j, before), T)
     for j, variant, output in zip(places, variants, after, strict=True):
         trial.shown = {"tgt": variant["tgt"]}
         what = f"after the tokens from position {j} on were replaced, the score before it"
         trial.same(output[:, :j], before[:, :j], what, _allowed(trial, before))
+
+
+def _token_moves(trial: Trial, model: ModelSubject, j: int, before: np.ndarray) -> np.ndarray:
+    changed = trial.inputs["tgt"].copy()
+    changed[:, j] = other_words(changed[:, j], model.words("tgt"), 1 + j)
+    return changed_outputs(_outputs(trial, trial.inputs.replaced(tgt=changed))[0], before)
 
 
 def tokens_reach(trial: Trial) -> None:
@@ -157,6 +165,8 @@ def tokens_reach(trial: Trial) -> None:
             changed[:, j] = other_words(changed[:, j], model.words("tgt"), step)
             variants.append(trial.inputs.replaced(tgt=changed))
     before, *after = _outputs(trial, trial.inputs, *variants)
+    if not model.last_only:
+        trial.drawing = lambda: leak(lambda j: _token_moves(trial, model, j, before), T, owed=True)
     for j in range(T):
         moved = np.maximum(*(_moved(trial, before, o) for o in after[2 * j : 2 * j + 2])).max(axis=0)
         for i in [T - 1] if model.last_only else range(j, T):

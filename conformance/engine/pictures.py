@@ -1,0 +1,184 @@
+"""What is drawn beside a failure: the matrices that were compared, on a case large enough to show a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...spec import FormulaError, Picture
+from ..candidates.errors import TriuError
+from .cases import Case, symbolic_shape
+from .trial import SHOWN, Difference, Trial, Violation, Whole
+
+if TYPE_CHECKING:
+    from .run import Broken, Run
+
+# A mask is recognised in six rows, an encoding in some dozens of positions.
+LARGER: Mapping[str, Mapping[str, int]] = {
+    "positional_encoding": {"T": 33, "d": 16},
+    "": {"T": 6, "S": 6, "dv": 3},
+}
+POSITIONS = (33, 16)  # as many rows and columns of an encoding are shown
+AXES = {"i": "query", "j": "key", "pos": "position", "c": "coordinate"}
+WORDS = {
+    "T": "position",
+    "S": "key",
+    "T - 1": "position",
+    "d": "coordinate",
+    "dv": "coordinate",
+    "h * d": "coordinate",
+    "V": "token",
+}
+
+
+def picture(run: Run, broken: Broken) -> Picture | None:
+    """The picture of a failure, None where it is not a matter of matrices."""
+    if not isinstance(broken.error, Violation):
+        return None
+    small = broken.trial.case
+    large = _larger(run, small)
+    found = None if large is None else run.attempt(large)[0]
+    if found is None or not isinstance(found.error, Violation) or _whole(found) is None:
+        found = broken
+    whole = _whole(found)
+    if whole is None:
+        return None
+    case = {} if found is broken else {n: v for n, v in found.trial.case.items() if v != small[n]}
+    return _picture(found.trial, whole, case)
+
+
+def _larger(run: Run, case: Case) -> Case | None:
+    """The same case with more positions, as far as the claim and the object admit it."""
+    if run.subject.costly or run.choices is None:
+        return None
+    wanted = LARGER.get(run.subject.role.id, LARGER[""])
+    changes = {}
+    for name, size in wanted.items():
+        fitting = [v for v in run.choices.get(name, ()) if isinstance(v, int) and case[name] < v <= size]
+        if fitting:
+            changes[name] = max(fitting)
+    large = case.replaced(**changes)
+    try:
+        return large if changes and all(formula(large) for formula in run.claim.requires) else None
+    except FormulaError:
+        return None
+
+
+def _whole(broken: Broken) -> Whole | None:
+    if broken.trial.drawing is not None:
+        try:
+            with broken.trial.aside():
+                drawn = broken.trial.drawing()
+            if drawn.wrong.any():
+                return drawn
+        except (TriuError, ValueError):  # another form than with the inputs of the case
+            pass
+    assert isinstance(broken.error, Violation)
+    difference = broken.error.difference
+    return None if difference is None else difference.whole or _of_lists(difference)
+
+
+def _of_lists(difference: Difference) -> Whole | None:
+    """What was given as rows of numbers, one row or several."""
+    try:
+        expected, observed = (
+            np.atleast_2d(np.asarray(side, dtype=np.float64))
+            for side in (difference.expected, difference.observed)
+        )
+    except (TypeError, ValueError):
+        return None
+    if expected.shape != observed.shape or not isinstance(difference.observed, list):
+        return None
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(expected - observed) <= 1e-6)
+    return Whole(expected, observed, wrong)
+
+
+def _picture(trial: Trial, whole: Whole, case: Mapping[str, Any]) -> Picture | None:
+    observed = np.asarray(whole.observed)
+    if observed.ndim != 2 or observed.size < 2 or not whole.wrong.any():
+        return None
+    kind = (
+        whole.kind
+        if whole.kind != "matrix" or trial.subject.role.id != "positional_encoding"
+        else "positions"
+    )
+    rows, columns = whole.axes or _axes(trial, observed.shape)
+    size = POSITIONS if kind == "positions" else (SHOWN, SHOWN)
+    first = np.argwhere(whole.wrong)[0]
+    start = [max(0, min(int(n) - s // 2, w - s)) for n, s, w in zip(first, size, observed.shape, strict=True)]
+    window = tuple(slice(a, a + s) for a, s in zip(start, size, strict=True))
+    expected = whole.expected
+    compared = None if whole.compared is None else np.broadcast_to(whole.compared, observed.shape)[window]
+    return Picture(
+        kind=kind,
+        rows=rows,
+        columns=columns,
+        expected=None
+        if expected is None
+        else _cells(np.broadcast_to(expected, observed.shape)[window], compared),
+        observed=_cells(observed[window]),
+        wrong=tuple((int(i), int(j)) for i, j in np.argwhere(whole.wrong[window])),
+        start=(start[0], start[1]),
+        size=(observed.shape[0], observed.shape[1]),
+        case=case,
+    )
+
+
+def _axes(trial: Trial, shape: tuple[int, ...]) -> tuple[str, str]:
+    """What rows and columns are, by the indices of the claim's formula, or by the shape of the role's results."""
+    indices = tuple(map(str, trial.claim.arguments.get("indices", ())))
+    if len(indices) == 2:
+        return AXES.get(indices[0], indices[0]), AXES.get(indices[1], indices[1])
+    for result in trial.subject.role.results:
+        axes = symbolic_shape(result.shape)[-2:]
+        try:
+            if len(axes) == 2 and tuple(int(axis(trial.case)) for axis in axes) == shape:
+                names = [str(axis.text) for axis in axes]
+                if result.name in ("weights", "allowed"):
+                    return ("sequence" if names[0] == "B" else "query"), "key"
+                return ("row" if names[0] == "B" else WORDS.get(names[0], names[0])), WORDS.get(
+                    names[1], names[1]
+                )
+        except (FormulaError, KeyError):
+            continue
+    return "row", "column"
+
+
+def _cells(values: np.ndarray, compared: np.ndarray | None = None) -> tuple[tuple[Any, ...], ...]:
+    def cell(value: Any, counts: bool) -> Any:
+        if not counts:
+            return None
+        if isinstance(value, bool | np.bool_):
+            return int(value)
+        number = float(value)
+        if not np.isfinite(number):
+            return repr(number)
+        return int(number) if number == round(number) and abs(number) < 1e6 else float(f"{number:.4g}")
+
+    counted = np.ones(values.shape, dtype=bool) if compared is None else compared
+    return tuple(
+        tuple(cell(v, bool(c)) for v, c in zip(row, counts, strict=True))
+        for row, counts in zip(values, counted, strict=True)
+    )
+
+
+def leak(
+    moves: Callable[[int], np.ndarray], inputs: int, *, owed: bool = False, causal: bool = True
+) -> Whole:
+    """Which input moves which output: ``moves(j)`` says for each output whether a change at j alone moved it.
+
+    An output may be moved by inputs up to its own position (or by all); with ``owed`` it must be.
+    """
+    moved = np.stack([np.asarray(moves(j), dtype=bool) for j in range(inputs)], axis=1)
+    allowed = np.tri(*moved.shape, dtype=bool) if causal else np.ones_like(moved)
+    wrong = allowed & ~moved if owed else moved & ~allowed
+    return Whole(allowed, moved, wrong, None, "leak", ("output", "input"))
+
+
+def changed_outputs(after: np.ndarray, before: np.ndarray, size: float = 1e-5) -> np.ndarray:
+    """For each position, whether its output is another in any instance and coordinate: (N, T, d) -> (T,)."""
+    with np.errstate(invalid="ignore"):
+        return ~(np.abs(after.astype(np.float64) - before).max(axis=(0, 2)) <= size)
