@@ -12,11 +12,20 @@ from ..spec import Claim, Report, Spec, Verdict, load_spec
 from .candidates.errors import TriuError
 from .candidates.opening import Candidate, open_candidate
 from .candidates.session import CALL_SECONDS, IMPORT_SECONDS, Session, open_session
-from .candidates.target import Declarations, Target, locate, read_declarations
+from .candidates.target import Declarations, Target, locate, read_declarations, version_of
 from .candidates.transport import Transport
 from .engine.run import DEFAULT_EXAMPLES, Engine
 
 OnVerdict = Callable[[Verdict], None]
+
+
+def _page_in_a_frame(report: Report) -> str:
+    from ..reports import notebook_html
+
+    return notebook_html(report)
+
+
+Report.render_html = _page_in_a_frame
 
 
 class SelectionError(TriuError):
@@ -125,6 +134,9 @@ class Check:
     def _candidate(self) -> Mapping[str, Any]:
         target = self.session.target
         given = {"conventions": self.conventions} if self.conventions else {}
+        version = version_of(target)
+        if version:
+            given["version"] = version
         return {"target": target.text, "kind": target.wire["kind"], **given}
 
     def environment(self) -> Mapping[str, Any]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import shlex
-import shutil
 import sys
 import threading
+from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
+from . import tables
 from .grading import commands as grading
+from .output import file_options, in_color, print_for_github, renderers, terminal_width, write_all
+from .progress import Progress
 
 if TYPE_CHECKING:
     from .candidates.transport import Started
@@ -56,8 +60,10 @@ _spec_option = click.option(
 @click.option(
     "--command", metavar="COMMAND", help="Instead of TARGET: a program that speaks docs/protocol.md."
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON.")
-@click.option("--markdown", "markdown_file", metavar="FILE", help="Write the report as Markdown.")
+@file_options()
+@click.option(
+    "--github", is_flag=True, help="Print annotations for GitHub Actions, and append to the job's summary."
+)
 @click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="The seed of all cases."
 )
@@ -86,8 +92,7 @@ _spec_option = click.option(
 def check(
     target: str | None,
     command: str | None,
-    json_file: str | None,
-    markdown_file: str | None,
+    github: bool,
     seed: int,
     claims: str | None,
     spec_files: tuple[str, ...],
@@ -98,6 +103,7 @@ def check(
     device: str,
     timeout: float | None,
     quiet: bool,
+    **files: str | None,
 ) -> None:
     """Check TARGET: a Python file, a folder, a dotted module, module:object, or a built-in candidate.
 
@@ -150,7 +156,8 @@ def check(
     except Exception as error:
         _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     try:
-        report = opened.report(selected, _progress(len(selected), quiet))
+        with Progress(len(selected), "claims", quiet=quiet) as progress:
+            report = opened.report(selected, lambda verdict: progress.step(verdict.claim))
     except TriuError as error:
         _stop(_clean(error))
     except Exception as error:
@@ -160,22 +167,7 @@ def check(
         _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     finally:
         opened.close()
-    _finish(report, json_file, markdown_file, show_binding, quiet)
-
-
-def _progress(total: int, quiet: bool) -> Any:
-    """A counter on a terminal, nothing elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        return None
-    count = 0
-
-    def show(verdict: Any) -> None:
-        nonlocal count
-        count += 1
-        sys.stderr.write(f"\r{count} verdicts, at {verdict.claim:<50.50}")
-        sys.stderr.flush()
-
-    return show
+    _finish(report, files, show_binding, quiet, github)
 
 
 def _clean(error: object) -> str:
@@ -185,29 +177,22 @@ def _clean(error: object) -> str:
 
 
 def _finish(
-    report: Report, json_file: str | None, markdown_file: str | None, binding: bool, quiet: bool
+    report: Report, files: Mapping[str, str | None], binding: bool, quiet: bool, github: bool
 ) -> NoReturn:
-    from ..reports import to_json, to_markdown, to_text, write_whole
+    from ..reports import to_text
     from ..reports.text import counts_line, headline
 
-    if sys.stderr.isatty() and not quiet:
-        sys.stderr.write("\r\x1b[K")
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = min(120, shutil.get_terminal_size((100, 24)).columns)
     if quiet:
-        click.echo(f"{headline(report)}\n{counts_line(report)}")
+        text = f"{headline(report)}\n{counts_line(report)}\n"
     else:
-        click.echo(to_text(report, width=width, color=color, binding=binding), nl=False)
+        text = to_text(report, width=terminal_width(), color=in_color() and not github, binding=binding)
+    if github:
+        print_for_github(text, report)
+    else:
+        click.echo(text, nl=False)
     status = CONFORMS if report.conforms else SUITE_FAULT if report.suite_fault else DOES_NOT
-    for name, render in ((json_file, to_json), (markdown_file, to_markdown)):
-        if name is None:
-            continue
-        try:
-            write_whole(Path(name), render(report))
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            click.echo(f"triu: {name}: cannot be written: {why}; the report above is complete", err=True)
-            status = UNUSABLE
+    if not write_all(files, {form: partial(render, report) for form, render in renderers().items()}):
+        status = UNUSABLE
     sys.exit(status)
 
 
@@ -238,7 +223,7 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
                 f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else '.'} `triu claims` lists all"
             )
         known = matching[0]
-    width = min(110, shutil.get_terminal_size((100, 24)).columns)
+    width = min(110, terminal_width())
     click.echo(claim_text(known, spec.properties[known.property_name], width), nl=False)
 
 
@@ -290,7 +275,7 @@ def replay(
         )
     except TriuError as error:
         _stop(_clean(error))
-    width = min(120, shutil.get_terminal_size((100, 24)).columns)
+    width = terminal_width()
     states = []
     try:
         for again in run_again(opened, chosen):
@@ -348,12 +333,11 @@ def mutants(
     from ..reports.kills import idle_claims, kills_json, kills_table, kills_text
     from .kills import try_mutants
 
-    count = _counter(len(chosen), "mutants")
     kills = []
-    for kill in try_mutants(chosen, seed=seed, examples=examples, workers=workers or os.cpu_count() or 1):
-        kills.append(kill)
-        count(kill.mutant)
-    count("")
+    with Progress(len(chosen), "mutants") as progress:
+        for kill in try_mutants(chosen, seed=seed, examples=examples, workers=workers or os.cpu_count() or 1):
+            kills.append(kill)
+            progress.step(kill.mutant)
     of = {roles[mutant.id] for mutant in chosen}
     killing = {claim for kill in kills for claim in kill.killers}
     claims = {c.id: c.role for c in spec.claims.values() if c.role in of or c.id in killing}
@@ -375,21 +359,7 @@ def mutants(
     sys.exit(int(bool(idle_claims(kills, list(claims))) or not all(kill.killed for kill in kills)))
 
 
-def _counter(total: int, what: str) -> Any:
-    """A counter on a terminal, nothing elsewhere; an empty name removes it."""
-    count = 0
-
-    def show(name: str) -> None:
-        nonlocal count
-        if sys.stderr.isatty():
-            count += 1
-            sys.stderr.write(f"\r\x1b[K{count} of {total} {what}, {name:.50}" if name else "\r\x1b[K")
-            sys.stderr.flush()
-
-    return show
-
-
-for command in (grading.grade, grading.profile, grading.init, grading.gradescope):
+for command in (tables.table, grading.grade, grading.profile, grading.init, grading.gradescope):
     main.add_command(command)
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-import unicodedata
 from collections.abc import Iterable
 
 from ..spec import Grade, Profile
 from .feedback import number
 from .safe import clean
+from .spreadsheet import to_csv
 
 
 def gradebook_csv(grades: Iterable[Grade], profile: Profile) -> str:
@@ -21,9 +18,7 @@ def gradebook_csv(grades: Iterable[Grade], profile: Profile) -> str:
     that a spreadsheet would compute begins with an apostrophe.  Raises ValueError for a grade of another profile.
     """
     milestones = [milestone.id for milestone in profile.milestones]
-    text = io.StringIO()
-    table = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    table.writerow([*map(_cell, ("submission", "score", "max_score", "status", *milestones, "reason"))])
+    rows: list[tuple[str, ...]] = []
     for grade in sorted(grades, key=lambda grade: grade.submission):
         if grade.profile[0] != profile.id:
             raise ValueError(
@@ -32,13 +27,5 @@ def gradebook_csv(grades: Iterable[Grade], profile: Profile) -> str:
             )
         points = [grade.score, *map(grade.score_of, milestones)]
         total, *parts = map(number, points) if grade.status == "graded" else [""] * len(points)
-        row = (grade.submission, total, number(profile.points), grade.status, *parts, grade.reason)
-        table.writerow([*map(_cell, row)])
-    return "\ufeff" + text.getvalue()
-
-
-def _cell(text: str) -> str:
-    """A text that no spreadsheet computes, not even one that takes a semicolon for the end of a cell."""
-    raw, text = text, re.sub(r";(?=\s*[=+\-@＝＋－＠])", ";'", clean(text))
-    start = unicodedata.normalize("NFKC", text.lstrip()[:1])
-    return f"'{text}" if start in ("=", "+", "-", "@") or raw.startswith(("\t", "\r", "\n")) else text
+        rows.append((grade.submission, total, number(profile.points), grade.status, *parts, grade.reason))
+    return to_csv(("submission", "score", "max_score", "status", *milestones, "reason"), rows)

@@ -1,4 +1,7 @@
-"""A report as JSON and back.  Not-a-number and infinity become strings, so that any reader can take it."""
+"""A report as JSON and back, by ``report.schema.json``.
+
+Not-a-number and infinity become strings, so that any reader can take it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,31 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..spec import BoundObject, Evidence, Failure, Likely, Picture, Report, Verdict
 from ..spec.verdict import REPORT_FORMAT
 
+SCHEMA = Path(__file__).with_name("report.schema.json")
+
 
 def to_json(report: Report) -> str:
-    """The report as JSON text; the same report gives the same text."""
-    document = {
+    """The report as JSON text; the same report gives the same text.
+
+    Raises ValueError where it does not follow the schema: a fault of triu.
+    """
+    document = finite(as_document(report))
+    complaint = _complaint(document)
+    if complaint:
+        raise ValueError(f"the report does not follow its own schema, a fault of triu: {complaint}")
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_document(report: Report) -> dict[str, Any]:
+    """The report as dictionaries and lists."""
+    return {
         "format": report.format,
         "conforms": report.conforms,
         "seed": report.seed,
@@ -26,21 +45,36 @@ def to_json(report: Report) -> str:
         "environment": dict(report.environment),
         "verdicts": [_verdict(verdict) for verdict in report.verdicts],
     }
-    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> Report:
     """Read a report that :func:`to_json` wrote.
 
-    Raises ValueError where the text is not a whole report of this format.
+    Raises ValueError where the text is cut short, is of another format, or does not follow the schema.
     """
-    document = json.loads(text)
-    if (
-        not isinstance(document, dict)
-        or document.get("format") != REPORT_FORMAT
-        or "verdicts" not in document
-    ):
-        raise ValueError(f"this is no triu report of format {REPORT_FORMAT}")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"this is no whole triu report, it may be cut short: {error}; write it again with triu check --json"
+        ) from None
+    except RecursionError:
+        raise ValueError("this is no triu report: it is nested too deeply") from None
+    if not isinstance(document, dict) or "format" not in document or "verdicts" not in document:
+        raise ValueError("this is no triu report: it has no format or no verdicts; look which file it is")
+    if document["format"] != REPORT_FORMAT:
+        raise ValueError(
+            f"this report has the format {document['format']!r:.40}, this triu reads {REPORT_FORMAT}: "
+            "write it again with triu check --json"
+        )
+    complaint = _complaint(document)
+    if complaint:
+        raise ValueError(f"this triu report lacks a part or has one of another kind: {complaint}")
+    return from_document(document)
+
+
+def from_document(document: Mapping[str, Any]) -> Report:
+    """A report from what :func:`as_document` made, which must follow the schema."""
     return Report(
         candidate=document["candidate"],
         seed=document["seed"],
@@ -63,6 +97,24 @@ def from_json(text: str) -> Report:
         environment=document["environment"],
         notes=tuple(document["notes"]),
     )
+
+
+def _complaint(document: Any) -> str:
+    """Where a document departs from the schema, or nothing."""
+    import fastjsonschema
+
+    try:
+        _validator()(document)
+    except fastjsonschema.JsonSchemaValueException as error:
+        return str(error)[:300]
+    return ""
+
+
+@cache
+def _validator() -> Any:
+    import fastjsonschema
+
+    return fastjsonschema.compile(json.loads(SCHEMA.read_text("utf-8")), use_default=False)
 
 
 def _bound(item: BoundObject) -> dict[str, Any]:

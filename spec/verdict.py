@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 Outcome = Literal["passed", "failed", "errored", "inconclusive", "blocked", "unsupported", "suite_fault"]
 OUTCOMES: tuple[Outcome, ...] = (
@@ -190,6 +190,13 @@ class Report:
     @property
     def suite_fault(self) -> bool:
         return any(v.verdict == "suite_fault" for v in self.verdicts)
+
+    # Who can render a report puts the way here; notebooks ask for it.
+    render_html: ClassVar[Callable[[Report], str] | None] = None
+
+    def _repr_html_(self) -> str | None:
+        render = type(self).render_html
+        return None if render is None else render(self)
 
     def __repr__(self) -> str:
         state = "conforms" if self.conforms else "does not conform"

@@ -83,7 +83,7 @@ def made(*scored, **more):
         "seed": SEED,
         "seconds": 12.3456,
         "milestones": milestones,
-        "report": Report({"target": "x.py"}, SEED, (), verdicts, {"python": "3.11"}),
+        "report": Report({"target": "x.py", "kind": "file"}, SEED, (), verdicts, {"python": "3.11"}),
         "layers": ("rlimits", "seccomp"),
         "extra": {"digest": "abc"},
     }
@@ -248,7 +248,7 @@ def test_what_an_item_waits_for_is_told_even_if_it_is_part_of_no_item():
     waiting = verdict("b", "blocked", reason="rests on a")
     cause = verdict("a", "failed", broken(), title="The base")
     scored = ItemScore(item("x", "b"), Decimal(0), "failed", (waiting,))
-    report = Report({}, 0, (), (waiting, cause), {})
+    report = Report({"target": "x.py", "kind": "file"}, 0, (), (waiting, cause), {})
     text = feedback_markdown(made(scored, report=report))
     assert "Not tried until “The base” is right: Property b" in text
     assert "the sum of a row is 0" in text

@@ -205,6 +205,22 @@ def _table(table: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any
     return value
 
 
+def version_of(target: Target) -> str:
+    """What tells one state of a candidate from another: a digest of its files, or its distribution and version."""
+    import hashlib
+    from importlib.metadata import packages_distributions, version
+
+    if "path" in target.wire:
+        path, digest = Path(target.wire["path"]), hashlib.sha256()
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0" + file.read_bytes())
+        return f"sha256 {digest.hexdigest()[:12]}"
+    if target.wire["kind"] == "module" and target.wire["cwd"]:
+        names = packages_distributions().get(target.wire["name"].split(".")[0], [])
+        return ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names))
+    return ""
+
+
 def mentions_torch(target: Target) -> bool:
     """Whether the candidate's files speak of torch: then its worker may as well import it at once."""
     if "path" not in target.wire:

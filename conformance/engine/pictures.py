@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...reports.json_report import finite
 from ...spec import FormulaError, Picture
 from ..candidates.errors import TriuError
 from .cases import Case, symbolic_shape
@@ -45,7 +46,7 @@ def picture(run: Run, broken: Broken) -> Picture | None:
     whole = _whole(found)
     if whole is None:
         return None
-    case = {} if found is broken else {n: v for n, v in found.trial.case.items() if v != small[n]}
+    case = {} if found is broken else {n: finite(v) for n, v in found.trial.case.items() if v != small[n]}
     return _picture(found.trial, whole, case)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...reports.json_report import finite
 from ...spec import Claim, Convention, Evidence, Failure, FormulaError, Outcome, Spec, Verdict
 from ..candidates.errors import FATAL, CallFailed
 from ..candidates.opening import Candidate
@@ -374,17 +375,17 @@ class Run:
         difference = difference or Difference(None, None)
         return Failure(
             what=_sentence(error),
-            expected=difference.expected,
-            observed=difference.observed,
+            expected=finite(difference.expected),
+            observed=finite(difference.observed),
             index=difference.index,
             wrong=difference.wrong,
-            case=dict(trial.case),
+            case=finite(dict(trial.case)),
             told=tuple(name for name in trial.case if self._is_told(name, trial.case[name])),
-            inputs=readable_inputs(trial),
+            inputs=finite(readable_inputs(trial)),
             meant="" if self.plain else self._meant(trial.case),
             hint=self.claim.hint,
             snippet=snippet(trial),
-            error=dict(error.detail) if isinstance(error, CallFailed) else None,
+            error=finite(dict(error.detail)) if isinstance(error, CallFailed) else None,
             picture=None if self.plain else picture(self, broken),
         )
 

@@ -1,0 +1,87 @@
+"""What a command writes besides what it prints: a report in each of its forms."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..spec import Report
+
+FORMS = {
+    "html": "a page with pictures",
+    "json": "by its schema, for `triu replay`, `triu diff` and `triu table`",
+    "markdown": "for a pull request",
+    "csv": "for a spreadsheet",
+}
+
+
+def file_options(forms: Mapping[str, str] = FORMS, what: str = "the report") -> Callable[[Any], Any]:
+    """Options ``--html FILE`` and so on; their values go to the parameter of the same name."""
+
+    def decorate(command: Any) -> Any:
+        for name, told in reversed(list(forms.items())):
+            command = click.option(f"--{name}", metavar="FILE", help=f"Write {what}: {told}.")(command)
+        return command
+
+    return decorate
+
+
+def renderers() -> Mapping[str, Callable[[Report], str]]:
+    """How a report is written in each of the forms."""
+    from ..reports import to_html, to_json, to_markdown
+    from ..reports.spreadsheet import report_csv
+
+    return {"html": to_html, "json": to_json, "markdown": to_markdown, "csv": report_csv}
+
+
+def write_all(files: Mapping[str, str | None], render: Mapping[str, Callable[[], str]]) -> bool:
+    """Write each form that was asked for, say what could not be written, and return whether all was."""
+    from ..reports import write_whole
+
+    complete = True
+    for form, name in files.items():
+        if not name:
+            continue
+        try:
+            write_whole(Path(name), render[form]())
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            click.echo(f"triu: {name}: cannot be written: {why}; what is printed is complete", err=True)
+            complete = False
+    return complete
+
+
+def terminal_width() -> int:
+    """Columns to fill: those of the terminal up to 120; 100 where there is none."""
+    return min(120, shutil.get_terminal_size((100, 24)).columns)
+
+
+def in_color() -> bool:
+    """Whether standard output is a terminal and nobody asked for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_for_github(text: str, report: Report) -> None:
+    """The text with nothing in it taken for a command, annotations, and the job's summary where GitHub wants it."""
+    from ..reports import to_markdown
+    from ..reports.github import annotations, quoted
+
+    click.echo(quoted(text, secrets.token_hex(16)), nl=False)
+    click.echo(annotations(report), nl=False)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        told = to_markdown(report).encode("utf-8", "backslashreplace")
+        if len(told) > 900_000:  # GitHub drops a summary above 1 MiB as a whole
+            told = told[:900_000].decode("utf-8", "ignore").encode() + "\n\n… (cut)\n".encode()
+        try:
+            with open(summary, "ab") as stream:
+                stream.write(told + b"\n")
+        except OSError as error:
+            click.echo(f"triu: {summary}: the summary cannot be written: {error.strerror}", err=True)
