@@ -157,7 +157,7 @@ def check(
         _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     try:
         with Progress(len(selected), "claims", quiet=quiet) as progress:
-            report = opened.report(selected, lambda verdict: progress.step(verdict.claim))
+            report = opened.report(selected, lambda _: progress.step())
     except TriuError as error:
         _stop(_clean(error))
     except Exception as error:
@@ -182,6 +182,8 @@ def _finish(
     from ..reports import to_text
     from ..reports.text import counts_line, headline
 
+    # Files first: who pipes the text into `head` still gets them.
+    complete = write_all(files, {form: partial(render, report) for form, render in renderers().items()})
     if quiet:
         text = f"{headline(report)}\n{counts_line(report)}\n"
     else:
@@ -191,9 +193,7 @@ def _finish(
     else:
         click.echo(text, nl=False)
     status = CONFORMS if report.conforms else SUITE_FAULT if report.suite_fault else DOES_NOT
-    if not write_all(files, {form: partial(render, report) for form, render in renderers().items()}):
-        status = UNUSABLE
-    sys.exit(status)
+    sys.exit(status if complete else UNUSABLE)
 
 
 @main.command()
@@ -337,7 +337,7 @@ def mutants(
     with Progress(len(chosen), "mutants") as progress:
         for kill in try_mutants(chosen, seed=seed, examples=examples, workers=workers or os.cpu_count() or 1):
             kills.append(kill)
-            progress.step(kill.mutant)
+            progress.step()
     of = {roles[mutant.id] for mutant in chosen}
     killing = {claim for kill in kills for claim in kill.killers}
     claims = {c.id: c.role for c in spec.claims.values() if c.role in of or c.id in killing}

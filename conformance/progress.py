@@ -24,27 +24,24 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def step(self, name: str) -> None:
-        """One more is done, called ``name``."""
+    def step(self) -> None:
+        """One more is done."""
         self._count += 1
         if not self._visible:
             return
-        from ..reports.safe import clean
-
         if self._bar is None and time.monotonic() - self._began > AFTER:
             self._bar = click.progressbar(
                 length=self._total,
                 label=self._label,
                 show_eta=True,
                 show_pos=True,
-                item_show_func=str,
                 file=sys.stderr,
-                width=24,
+                width=0,
             )
             self._bar.__enter__()
-            self._bar.update(self._count, clean(name, 30))
+            self._bar.update(self._count)
         elif self._bar is not None:
-            self._bar.update(1, clean(name, 30))
+            self._bar.update(1)
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:

@@ -63,7 +63,9 @@ def table(
     """
     from ..reports.table import Column, table_csv, table_html, table_json, table_markdown, table_text, tabled
 
-    asked = [*targets, *stored]
+    # `--from *.json` leaves all but the first of the files to TARGET.
+    kept = [name for name in targets if name.endswith(".json")]
+    asked = [*stored, *targets] if len(kept) == len(targets) else [*targets, *stored]
     if not asked:
         _stop("expected a TARGET or a stored report; for example: triu table baseline submission.py")
     try:
@@ -73,14 +75,12 @@ def table(
     columns: list[Column] = []
     with Progress(len(asked), "candidates", quiet=quiet) as progress:
         for name in asked:
-            kept = name in stored or (name.endswith(".json") and Path(name).is_file())
-            columns.append(_stored(name) if kept else _checked(name, spec, claims, seed, examples))
-            progress.step(name)
+            report = name in stored or (name.endswith(".json") and Path(name).is_file())
+            columns.append(_stored(name) if report else _checked(name, spec, claims, seed, examples))
+            progress.step()
     if claims:
         columns = [(target, _only(found, claims)) for target, found in columns]
     found = tabled(columns)
-    if not quiet:
-        click.echo(table_text(found, terminal_width()), nl=False)
     complete = write_all(
         files,
         {
@@ -90,6 +90,8 @@ def table(
             "csv": partial(table_csv, found),
         },
     )
+    if not quiet:
+        click.echo(table_text(found, terminal_width()), nl=False)
     for candidate in found.candidates:
         if candidate.problem:
             click.echo(f"triu: {_clean(candidate.problem)}", err=True)

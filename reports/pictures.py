@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,9 @@ def drawn(picture: Picture) -> Drawn:
         panels.append((right, _heat_map(picture, picture.expected, set(), scale, right)))
     panels.append((found, _heat_map(picture, picture.observed, wrong, scale, found)))
     if picture.kind == "positions" and picture.expected is not None and len(picture.observed) >= 8:
-        panels += [(f"coordinate {c}", curve) for c, curve in _curves(picture)]
+        panels += [
+            (f"coordinate {c}: expected solid, observed dashed", curve) for c, curve in _curves(picture)
+        ]
     return Drawn(tuple(panels), _caption(picture, scale))
 
 
@@ -89,14 +91,27 @@ def _heat_map(picture: Picture, rows: Rows, wrong: set[tuple[int, int]], scale: 
                 x, y = left + j * cell + cell // 2, top + i * tall + tall // 2 + 4
                 parts.append(f'<text x="{x}" y="{y}"{strong}>{Markup.escape(text)}</text>')
     if wrong:
-        inset = 2 if cell > 12 else 1
-        wide, high = cell - 2 * inset, tall - 2 * inset
-        places = (
-            f"M{left + j * cell + inset} {top + i * tall + inset}h{wide}v{high}h-{wide}z"
-            for i, j in sorted(wrong)
-        )
-        parts.append(f'<path class="wrong" d="{"".join(places)}"/>')
+        edges = _outline(wrong, lambda i, j: (left + j * cell, top + i * tall), cell, tall)
+        parts.append(f'<path class="wrong" d="{edges}"/>')
     return Markup("".join([*parts, "</svg>"]))
+
+
+def _outline(
+    cells: set[tuple[int, int]], corner: Callable[[int, int], tuple[int, int]], cell: int, tall: int
+) -> str:
+    """The edges between cells that are wrong and those that are not."""
+    edges = []
+    for i, j in sorted(cells):
+        x, y = corner(i, j)
+        if (i - 1, j) not in cells:
+            edges.append(f"M{x} {y}h{cell}")
+        if (i + 1, j) not in cells:
+            edges.append(f"M{x} {y + tall}h{cell}")
+        if (i, j - 1) not in cells:
+            edges.append(f"M{x} {y}v{tall}")
+        if (i, j + 1) not in cells:
+            edges.append(f"M{x + cell} {y}v{tall}")
+    return "".join(edges)
 
 
 def _axes(
@@ -198,7 +213,7 @@ def _curves(picture: Picture) -> Iterable[tuple[int, Markup]]:
             f'<text class="axis end" x="{left - 4}" y="{top + 8}">{high:.3g}</text>',
             f'<text class="axis end" x="{left - 4}" y="{top + height}">{low:.3g}</text>',
             f'<text class="axis start" x="{left}" y="{top + height + 14}">positions {picture.start[0]} to '
-            f"{picture.start[0] + len(picture.observed) - 1}; solid: expected, dashed: observed</text>",
+            f"{picture.start[0] + len(picture.observed) - 1}</text>",
         ]
         for name, values in columns.items():
             points = [

@@ -183,7 +183,7 @@ def _without(document, key):
         (lambda d: d.update(status="fine"), "'fine' is none of graded, ungradable"),
         (lambda d: d["items"][0].update(score="x"), "lacks a part"),
         (lambda d: d.update(score="9"), "its score is 9, its items sum to 0.10"),
-        (lambda d: d["report"].update(format=99), "no triu report"),
+        (lambda d: d["report"].update(format=99), "this report has the format 99"),
         (lambda d: d["items"][0]["item"].update(colour="red"), "colour"),
     ],
 )

@@ -10,17 +10,15 @@ import numpy as np
 from ...reports.json_report import finite
 from ...spec import FormulaError, Picture
 from ..candidates.errors import TriuError
-from .cases import Case, symbolic_shape
+from .cases import Case, build_inputs, symbolic_shape
+from .tolerance import drift
 from .trial import SHOWN, Difference, Trial, Violation, Whole
 
 if TYPE_CHECKING:
     from .run import Broken, Run
 
 # A mask is recognised in six rows, an encoding in some dozens of positions.
-LARGER: Mapping[str, Mapping[str, int]] = {
-    "positional_encoding": {"T": 33, "d": 16},
-    "": {"T": 6, "S": 6, "dv": 3},
-}
+LARGER = {"T": 6, "S": 6, "dv": 3}
 POSITIONS = (33, 16)  # as many rows and columns of an encoding are shown
 AXES = {"i": "query", "j": "key", "pos": "position", "c": "coordinate"}
 WORDS = {
@@ -39,6 +37,10 @@ def picture(run: Run, broken: Broken) -> Picture | None:
     if not isinstance(broken.error, Violation):
         return None
     small = broken.trial.case
+    if run.subject.role.id == "positional_encoding":
+        encoding = _encoding(broken.trial)
+        if encoding is not None:
+            return encoding
     large = _larger(run, small)
     found = None if large is None else run.attempt(large)[0]
     if found is None or not isinstance(found.error, Violation) or _whole(found) is None:
@@ -50,13 +52,35 @@ def picture(run: Run, broken: Broken) -> Picture | None:
     return _picture(found.trial, whole, case)
 
 
+def _encoding(trial: Trial) -> Picture | None:
+    """The whole table beside that of the formula, whatever part of it the claim is about."""
+    from ..properties.positions import formula
+
+    if trial.subject.convention("values") != "sinusoidal":
+        return None
+    case = trial.case
+    for name, size in zip(("T", "d"), POSITIONS, strict=True):
+        fitting = [n for n in trial.subject.limits.get(name, (size,)) if isinstance(n, int) and n <= size]
+        if not fitting:
+            return None
+        case = case.replaced(**{name: max(fitting)})
+    try:
+        with trial.aside():
+            table = trial.result("table", trial.subject.default(build_inputs(trial.subject.role, case)))
+        right = formula(*table.shape)
+    except (TriuError, ValueError, TypeError):
+        return None
+    wrong = ~(np.abs(table - right) <= drift(np.arange(len(right)))[:, None])
+    whole = Whole(right, table, wrong, axes=("position", "coordinate"))
+    return _picture(trial, whole, {"T": case["T"], "d": case["d"]})
+
+
 def _larger(run: Run, case: Case) -> Case | None:
     """The same case with more positions, as far as the claim and the object admit it."""
     if run.subject.costly or run.choices is None:
         return None
-    wanted = LARGER.get(run.subject.role.id, LARGER[""])
     changes = {}
-    for name, size in wanted.items():
+    for name, size in LARGER.items():
         fitting = [v for v in run.choices.get(name, ()) if isinstance(v, int) and case[name] < v <= size]
         if fitting:
             changes[name] = max(fitting)

@@ -89,7 +89,7 @@ def total_count(trial: Trial, result: str, formula: Formula) -> None:
     if observed != expected:
         raise Violation(
             f"{observed} entries are allowed, expected {formula.text} = {expected}",
-            _seen(expected, allowed, (0, 0)),
+            Difference(expected, observed),
         )
 
 
@@ -102,7 +102,7 @@ def row_count(trial: Trial, result: str, formula: Formula) -> None:
         if observed != expected:
             raise Violation(
                 f"row {i} allows {observed} entries, expected {formula.text} = {expected}",
-                _seen(expected, allowed, (i, 0)),
+                Difference(expected, observed),
             )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..candidates.errors import CallFailed
 from ..engine.tolerance import drift
-from ..engine.trial import Difference, Trial, Violation, Whole
+from ..engine.trial import Difference, Trial, Violation
 
 __all__ = [
     "adds_to_embedding",
@@ -34,10 +34,6 @@ def _table(trial: Trial) -> np.ndarray:
     table = trial.result("table")
     if table.ndim != 2:
         raise Violation(f"the encoding has shape {list(table.shape)}, expected (T, d)")
-    if trial.subject.convention("values") == "sinusoidal":
-        right = formula(*table.shape)
-        wrong = ~(np.abs(table - right) <= drift(np.arange(len(right)))[:, None])
-        trial.drawing = lambda: Whole(right, table, wrong, axes=("position", "coordinate"))
     return table
 
 

@@ -1,0 +1,299 @@
+"""Files for other tools: the schema, CSV, GitHub's annotations, JUnit XML, and what a terminal gets."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import fastjsonschema
+import jsonschema
+import pytest
+from triu.conformance import check
+from triu.reports import from_json, to_json
+from triu.reports.github import annotations, quoted
+from triu.reports.json_report import SCHEMA
+from triu.reports.spreadsheet import report_csv
+from triu.spec import Report
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+BROKEN = HERE / "pages" / "broken.py"
+
+
+def triu(*arguments, **options):
+    command = [sys.executable, "-m", "triu.conformance", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def broken():
+    return check(BROKEN)
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return check(HERE / "pages" / "hostile.py")
+
+
+# JSON and its schema
+
+
+def test_the_schema_is_one_and_reports_follow_it(broken, hostile):
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
+    for report in (broken, hostile):
+        jsonschema.Draft7Validator(schema).validate(json.loads(to_json(report)))
+
+
+MUTANTS = ["attention-nan-replaced", "lm-mask-one-late", "positions-base-1000", "generate-eos-ignored"]
+
+
+@pytest.mark.parametrize("target", [BROKEN, HERE / "pages" / "hostile.py", *(f"mutant:{m}" for m in MUTANTS)])
+def test_reading_back_what_was_written_gives_the_same_report(target):
+    report = check(target)
+    again = from_json(to_json(report))
+    assert again == report
+    assert to_json(again) == to_json(report)
+
+
+CHANGES = [
+    (lambda d: d["verdicts"][0].pop("source"), r"data\.verdicts\[0\] must contain \['source'\]"),
+    (lambda d: d["verdicts"][0].update(verdict="fine"), r"data\.verdicts\[0\]\.verdict must be one of"),
+    (lambda d: d["verdicts"][0].update(extra=1), "must not contain"),
+    (lambda d: d.update(format=2), "has the format 2, this triu reads 3"),
+    (lambda d: d.pop("verdicts"), "no format or no verdicts"),
+    (lambda d: d.update(seed="0"), r"data\.seed must be integer"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_what_does_not_follow_the_schema_is_refused_with_the_place(broken, change, message):
+    document = json.loads(to_json(broken))
+    change(document)
+    with pytest.raises(ValueError, match=message):
+        from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_report_cut_short_is_recognised_as_such(broken, share):
+    text = to_json(broken)
+    with pytest.raises(ValueError, match="cut short"):
+        from_json(text[: int(len(text) * share)])
+
+
+def test_a_report_against_the_schema_is_not_written(broken):
+    wrong = replace(broken, verdicts=(replace(broken.verdicts[0], level="PERHAPS"),))
+    with pytest.raises(ValueError, match=r"a fault of triu: data\.verdicts\[0\]\.level"):
+        to_json(wrong)
+
+
+def test_a_report_nested_too_deeply_is_refused():
+    with pytest.raises(ValueError):
+        from_json("[" * 100_000)
+
+
+# CSV
+
+
+def test_csv_has_a_row_for_each_verdict(broken):
+    text = report_csv(broken)
+    rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+    assert [(row["claim"], row["verdict"]) for row in rows] == [(v.claim, v.verdict) for v in broken.verdicts]
+    total = next(row for row in rows if row["claim"] == "causal-mask.total")
+    assert "triu(..., diagonal=1)" in total["what to do"]
+    assert total["source"] == "notes-decoder: Practice question 1"
+
+
+def test_no_cell_of_the_csv_is_computed_by_a_spreadsheet(broken):
+    evil = replace(broken.verdicts[0], object='=HYPERLINK("http://example.invalid")', reason="\t@SUM(1)")
+    row = list(csv.reader(io.StringIO(report_csv(replace(broken, verdicts=(evil,))))))[1]
+    assert not [cell for cell in row if re.match(r"\s*[=+@-]", cell)]
+
+
+# GitHub
+
+
+def test_annotations_stand_at_the_object_and_say_what_to_do(broken):
+    lines = annotations(broken).splitlines()
+    assert len(lines) == 6
+    mask = next(line for line in lines if "causal-mask.total" in line)
+    assert re.match(
+        r"::error file=\S*broken\.py,line=10,title=triu causal-mask\.total::build_causal_mask: ", mask
+    )
+    assert mask.endswith("triu(..., diagonal=1), not 2.")
+
+
+def test_advice_is_a_warning(broken):
+    failed = next(v for v in broken.verdicts if v.verdict == "failed")
+    assert annotations(replace(broken, verdicts=(replace(failed, level="SHOULD"),))).startswith("::warning ")
+
+
+def test_a_candidate_gives_no_command_to_github(hostile):
+    failed = next(v for v in hostile.verdicts if v.verdict == "failed")
+    evil = "x\n::error::owned\r\n%0A::add-mask::y"
+    failed = replace(failed, object=evil, title=evil, failure=replace(failed.failure, what=evil, hint=evil))
+    bound = (replace(hostile.binding[0], object=evil, file="a,line=7::\nb", line=3),)
+    lines = annotations(replace(hostile, verdicts=(failed,), binding=bound)).splitlines()
+    assert len(lines) == 1
+    properties, _, told = lines[0].removeprefix("::error ").partition("::")
+    assert "file=a%2Cline=7%3A%3A b" in properties
+    assert "%250A" in told
+
+
+def test_what_is_printed_for_github_is_no_command(tmp_path):
+    summary = tmp_path / "summary.md"
+    done = triu(
+        "check",
+        HERE / "pages" / "hostile.py",
+        "--github",
+        env={**os.environ, "GITHUB_STEP_SUMMARY": str(summary)},
+    )
+    lines = done.stdout.splitlines()
+    token = lines[0].removeprefix("::stop-commands::")
+    assert re.fullmatch(r"[0-9a-f]{32}", token)
+    end = lines.index(f"::{token}::")
+    commands = [line for line in lines[end + 1 :] if line.strip().startswith("::")]
+    assert len(commands) == len(lines) - end - 1 == 3
+    assert all(line.startswith("::error ") for line in commands)
+    assert "does not conform" in summary.read_text("utf-8")
+    assert "<script>" not in re.sub(r"```.*?```", "", summary.read_text("utf-8"), flags=re.DOTALL)
+
+
+def test_another_job_has_another_token():
+    assert quoted("text", "a") != quoted("text", "b")
+    done = [triu("check", "baseline", "--claims", "causal-mask.five", "--github").stdout for _ in range(2)]
+    assert done[0].splitlines()[0] != done[1].splitlines()[0]
+
+
+# JUnit
+
+
+def test_junit_xml_through_pytest_has_every_claim_with_its_verdict(tmp_path):
+    spec = tmp_path / "claims.toml"
+    spec.write_text((HERE / "data" / "course_claims.toml").read_text("utf-8"), "utf-8")
+    out = tmp_path / "junit.xml"
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(spec), "--candidate", str(BROKEN), f"--junitxml={out}"],
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    cases = list(ElementTree.parse(out).getroot().iter("testcase"))
+    assert cases
+    verdicts = {p.get("value") for case in cases for p in case.iter("property")}
+    assert verdicts & {"passed", "failed", "unsupported", "blocked"}
+
+
+# Terminal
+
+
+def in_a_terminal(arguments, **environment):
+    """What the command writes to a terminal of 80 columns."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "triu.conformance", *map(str, arguments)],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, "COLUMNS": "80", "TERM": "xterm", **environment},
+    )
+    os.close(child)
+    parts = []
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        parts.append(part)
+    process.wait()
+    os.close(parent)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def test_color_and_progress_only_on_a_terminal_and_no_color_is_heeded():
+    shown = in_a_terminal(["check", BROKEN])
+    assert "\x1b[31m" in shown
+    assert "\x1b[31m" not in in_a_terminal(["check", BROKEN], NO_COLOR="1")
+    assert "\x1b[31m" in in_a_terminal(["check", BROKEN], NO_COLOR="")
+    piped = triu("check", BROKEN)
+    assert "\x1b" not in piped.stdout + piped.stderr
+    assert piped.stderr == ""
+
+
+def test_what_takes_more_than_a_second_has_a_bar_that_leaves_no_trace(monkeypatch):
+    from triu.conformance import progress
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Progress(3, "claims") as bar:
+        bar.step()
+        assert stream.getvalue() == ""
+        now[0] = 1.5
+        bar.step()
+        bar.step()
+    assert "claims" in stream.getvalue()
+    assert "2/3" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_no_bar_where_nobody_looks(monkeypatch, capsys):
+    from triu.conformance import progress
+
+    monkeypatch.setattr(progress, "AFTER", -1.0)
+    with progress.Progress(2, "claims") as bar:
+        bar.step()
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_keep_to_the_width_of_the_terminal():
+    shown = in_a_terminal(["check", BROKEN], NO_COLOR="1", COLUMNS="60").replace("\r", "\n")
+    shown = re.sub(r"\x1b\[\??\w+", "", shown)
+    prose = [line for line in shown.split("\n") if not line.startswith(" " * 6)]
+    assert max(map(len, prose)) <= 60
+
+
+def test_files_are_written_even_if_the_reader_of_the_text_has_gone(tmp_path):
+    page = tmp_path / "page.html"
+    command = f"{sys.executable} -m triu.conformance check {BROKEN} --html {page} | true"
+    subprocess.run(["sh", "-c", command], capture_output=True)
+    assert page.read_text("utf-8").rstrip().endswith("</html>")
+
+
+def test_a_file_that_cannot_be_written_is_told_and_the_rest_is_there(tmp_path):
+    done = triu(
+        "check",
+        BROKEN,
+        "--claims",
+        "causal-mask.*",
+        "--html",
+        tmp_path / "no" / "x.html",
+        "--csv",
+        tmp_path / "x.csv",
+    )
+    assert done.returncode == 2
+    assert "x.html: cannot be written: No such file or directory" in done.stderr
+    assert "causal-mask.total" in done.stdout
+    assert (tmp_path / "x.csv").exists()
+
+
+def test_a_report_shows_itself_in_a_notebook(broken):
+    assert broken._repr_html_().startswith("<iframe")
+    assert Report.render_html is not None
+
+
+def test_the_compiled_schema_does_not_fill_in_defaults():
+    assert fastjsonschema.compile(json.loads(SCHEMA.read_text("utf-8")), use_default=False)
