@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: check test lint bench kills trust clean
+.PHONY: check test lint bench kills trust demo clean
 
 check: $(STAMP)
 	@for example in examples/*.py examples/*/; do \
@@ -31,6 +31,10 @@ kills: $(STAMP)
 # Mutants over 20 seeds, correct implementations over 50, and how often the right mistake is named: for docs/trust.md.
 trust: $(STAMP)
 	$(BIN)/python benchmarks/trust.py
+
+# An example of each report, in build/demo/.  What fails in it is meant to.
+demo: $(STAMP)
+	$(BIN)/python benchmarks/demo.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

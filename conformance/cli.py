@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
-from . import tables
+from . import showing, tables
 from .grading import commands as grading
 from .output import file_options, in_color, print_for_github, renderers, terminal_width, write_all
 from .progress import Progress
@@ -254,8 +254,8 @@ def replay(
         stored = from_json(Path(report).read_text("utf-8"))
     except OSError as error:
         _stop(f"{report}: cannot be read: {error.strerror}")
-    except (ValueError, KeyError, TypeError) as error:
-        _stop(f"{report}: is not a whole report of this version of triu: {error}")
+    except ValueError as error:
+        _stop(f"{report}: {_clean(error)}")
     from ..reports.text import replay_text
     from .api import open_check
     from .candidates.errors import TriuError
@@ -359,7 +359,7 @@ def mutants(
     sys.exit(int(bool(idle_claims(kills, list(claims))) or not all(kill.killed for kill in kills)))
 
 
-for command in (tables.table, grading.grade, grading.profile, grading.init, grading.gradescope):
+for command in (showing.show, tables.table, grading.grade, grading.profile, grading.init, grading.gradescope):
     main.add_command(command)
 
 

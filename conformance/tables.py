@@ -105,12 +105,12 @@ def _clean(text: str) -> str:
 
 
 def _stored(name: str) -> tuple[str, Report | str]:
-    from ..reports import from_json
+    from .showing import stored_report
 
     try:
-        report = from_json(Path(name).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        return name, f"{name}: {getattr(error, 'strerror', None) or error}"
+        report = stored_report(name)
+    except ValueError as error:
+        return name, str(error)
     return str(report.candidate.get("target", name)), report
 
 

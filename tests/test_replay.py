@@ -78,7 +78,7 @@ def test_a_worker_that_is_killed_is_not_called_fixed(stored: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "cannot be read"), ("{", "is not a whole report"), ("[]", "is not a whole report")],
+    [(None, "cannot be read"), ("{", "may be cut short"), ("[]", "no triu report")],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

@@ -297,3 +297,22 @@ def test_a_report_shows_itself_in_a_notebook(broken):
 
 def test_the_compiled_schema_does_not_fill_in_defaults():
     assert fastjsonschema.compile(json.loads(SCHEMA.read_text("utf-8")), use_default=False)
+
+
+def test_a_stored_report_and_a_grade_are_shown_in_another_form(tmp_path, broken):
+    (tmp_path / "report.json").write_text(to_json(broken), "utf-8")
+    done = triu("show", tmp_path / "report.json", "--html", tmp_path / "page.html")
+    assert done.returncode == 0
+    assert "causal-mask.total" in done.stdout
+    assert "<svg" in (tmp_path / "page.html").read_text("utf-8")
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    (folder / "ada.py").write_text(BROKEN.read_text("utf-8"), "utf-8")
+    (folder / "bob.py").write_text("def (", "utf-8")
+    triu("grade", folder, "--profile", "lesson-85", "--out", tmp_path / "out", "--isolation", "process", "-q")
+    graded = triu("show", tmp_path / "out" / "submissions" / "ada" / "report.json")
+    assert graded.returncode == 0
+    assert "causal-mask.total" in graded.stdout
+    not_graded = triu("show", tmp_path / "out" / "submissions" / "bob" / "report.json")
+    assert not_graded.returncode == 2
+    assert "not importable" in not_graded.stderr
