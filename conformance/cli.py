@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
+from .comparing import diff
 from .grading import commands as grading
 
 if TYPE_CHECKING:
@@ -391,6 +392,8 @@ def _counter(total: int, what: str) -> Any:
 
 for command in (grading.grade, grading.profile, grading.init, grading.gradescope):
     main.add_command(command)
+
+main.add_command(diff)
 
 
 def run() -> NoReturn:
