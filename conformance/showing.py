@@ -61,6 +61,8 @@ def stored_report(file: str) -> Report:
         grade = grade_from_json(text)
     except OSError as error:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: is no text in UTF-8; expected a report that triu wrote") from None
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     if grade.report is None:
