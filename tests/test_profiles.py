@@ -355,6 +355,31 @@ def test_what_is_blocked_costs_once():
     assert scored([failed, verdict("e", "passed"), *waiting]) == ("5.00", "partial")
 
 
+def test_what_is_blocked_by_a_failure_that_no_item_counts_is_failed():
+    good, waiting = verdict("a", "passed"), verdict("b", "blocked", reason="rests on other")
+    assert scored([good, waiting, verdict("other", "failed")]) == ("5.00", "partial")
+    assert scored([good, waiting, verdict("other", "inconclusive")]) == ("10.00", "passed")
+
+
+def test_a_wrong_mask_gets_no_full_points_where_the_claim_that_shows_it_is_in_no_item(tmp_path):
+    items = '[[milestone]]\nid = "A"\ntitle = "A"\n[[milestone.item]]\nid = "i"\ntitle = "i"\npoints = 10\n'
+    (tmp_path / "p.toml").write_text(
+        f'title = "p"\n{items}claims = ["causal-mask.shape", "causal-mask.pattern"]\n', "utf-8"
+    )
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "late.py").write_text(
+        "import torch\ndef build_causal_mask(T):\n    return torch.triu(torch.ones(T, T, dtype=torch.bool), 2)\n"
+    )
+    command = [sys.executable, "-m", "triu.conformance", "grade", folder, "--profile", tmp_path / "p.toml"]
+    done = subprocess.run(
+        [*map(str, command), "--out", str(tmp_path / "out"), "--isolation", "process", "-q"],
+        capture_output=True,
+        text=True,
+    )
+    assert "median is 5" in done.stdout, done.stdout + done.stderr
+
+
 def test_an_item_that_is_blocked_altogether_was_not_shown_to_work():
     cause = verdict("other", "failed")
     assert scored([cause, verdict("a", "blocked", reason="rests on other")]) == ("0.00", "failed")

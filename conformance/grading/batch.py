@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,8 +26,9 @@ from ...reports.feedback import feedback_html, feedback_markdown
 from ...reports.grade_json import grade_from_json, grade_to_json
 from ...reports.gradebook import gradebook_csv
 from ...reports.gradescope import gradescope_results
+from ...reports.overview import broken_alone, overview_html
 from ...reports.writing import write_whole
-from ...spec import Grade, Profile, Spec, load_spec
+from ...spec import Grade, Profile, Report, Spec, load_spec
 from ..candidates.errors import TriuError
 from .forked import Template, TemplateError
 from .grade import IsolationError, Manner, grade
@@ -37,6 +38,7 @@ from .submissions import Submission
 TRIES = 2  # of a submission whose grader was lost
 CHECK_SECONDS = 2.0
 SECRET_FILE = ".secret"
+BARE = Report({}, 0, (), (), {})
 
 OnGrade = Callable[[Grade, bool], None]  # the grade, and whether it was there before
 
@@ -138,21 +140,33 @@ def run(
         if known is None:
             waiting.append(submission)
         else:
-            grades[submission.name] = _slim(known)
+            grades[submission.name] = slim(known)
             if on_grade is not None:
                 on_grade(known, True)
     asked = order.packed() if remote else order
     for submission, found in _graded(waiting, asked, executor, remote, check, limit):
         store(out, submission, found, order)
-        grades[submission.name] = _slim(found)
+        grades[submission.name] = slim(found)
         if on_grade is not None:
             on_grade(found, False)
     return [grades[submission.name] for submission in submissions]
 
 
-def _slim(found: Grade) -> Grade:
-    """Without what only its report needs: a class of them is kept in memory."""
-    return replace(found, report=None, output="", items=tuple(replace(i, verdicts=()) for i in found.items))
+def slim(found: Grade) -> Grade:
+    """Without what only its report needs: a class of them is kept in memory.
+
+    Of the report stay the broken verdicts, as bare as the overview needs them.  They, the items and the milestones
+    are shared with the grades before.
+    """
+    report = found.report and replace(BARE, verdicts=broken_alone(found.report.verdicts))
+    items = tuple(replace(scored, item=_first(scored.item), verdicts=()) for scored in found.items)
+    return replace(found, report=report, output="", items=items, milestones=_first(found.milestones))
+
+
+@lru_cache(maxsize=4096)
+def _first(value: Any) -> Any:
+    """Of equal values the one that came first."""
+    return value
 
 
 def _graded(
@@ -311,7 +325,7 @@ def with_earlier(
     for submission in submissions:
         last = None if submission.name in found else _last(out, submission)
         if last is not None and (last.profile[0], last.milestones) == (profile.id, profile.milestones):
-            found[submission.name] = _slim(last)
+            found[submission.name] = slim(last)
             if not _is_current(last, submission, order):
                 outdated.append(submission.name)
     return list(found.values()), outdated
@@ -348,6 +362,15 @@ def write_gradebook(out: Path, grades: Iterable[Grade], profile: Profile) -> Pat
     """The table for the LMS."""
     path = out / "grades.csv"
     write_whole(path, gradebook_csv(grades, profile))
+    return path
+
+
+def write_overview(
+    out: Path, grades: Sequence[Grade], profile: Profile, outdated: Collection[str], missing: int
+) -> Path:
+    """The page for the teacher; see :func:`triu.reports.overview.overview`."""
+    path = out / "index.html"
+    write_whole(path, overview_html(grades, profile, outdated=outdated, missing=missing))
     return path
 
 

@@ -128,6 +128,7 @@ def grade(
             )  # fmt: skip
         rows, outdated = batch.with_earlier(grades, out, found, order, profile)
         table = batch.write_gradebook(out, rows, profile)
+        page = batch.write_overview(out, rows, profile, outdated, len(found) - len(rows))
     except (TriuError, SpecError, SubmissionError) as error:
         _stop(error)
     except OSError as error:
@@ -135,7 +136,7 @@ def grade(
             f"{error.filename or out}: {error.strerror or error}; what has a grade keeps it, "
             "and the same command goes on from there"
         )
-    click.echo(_summary(grades, ignored, out, table), nl=False)
+    click.echo(_summary(grades, ignored, out, table, page), nl=False)
     if outdated:
         click.echo(
             f"{len(outdated)} other rows are from before a change of submission or request; "
@@ -177,15 +178,16 @@ class _progress:
             click.echo(f"{self._count} of {self._total}  {clean(found.submission)}  {told}", err=True)
 
 
-def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path) -> str:
+def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path, page: Path) -> str:
     """What came of the batch, in a few lines."""
+    from statistics import median
+
     from ...reports.safe import clean
 
     graded = [g for g in grades if g.status == "graded"]
     lines = [f"{len(graded)} graded, {len(grades) - len(graded)} ungradable"]
     if graded:
-        scores = sorted(g.score for g in graded)
-        lines[0] += f"; of {graded[0].max_score} points the median is {scores[len(scores) // 2]}"
+        lines[0] += f"; of {graded[0].max_score} points the median is {median(g.score for g in graded)}"
     for found in grades:
         if found.status != "graded":
             lines.append(f"  {clean(found.submission)}: {found.word}: {clean(found.reason, 200)}")
@@ -195,6 +197,7 @@ def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path) ->
         lines.append(
             f"not submissions, left alone: {', '.join(map(clean, ignored[:8]))}{' …' * (len(ignored) > 8)}"
         )
+    lines.append(f"{page}: the class at a glance")
     lines.append(f"{table}; feedback in {out / 'submissions'}")
     return "\n".join(lines) + "\n"
 

@@ -291,7 +291,8 @@ def score(profile: Profile, verdicts: Sequence[Verdict], provided: Collection[st
     2. Within an item each claim that was judged counts the weight of its level. Where several objects have the
        role, the claim earns by the share of the objects it was judged on that pass.
     3. ``blocked``, ``unsupported``, ``inconclusive`` and ``suite_fault`` count neither way, so that a failure on
-       which others rest costs once, in the item of the claim that failed.
+       which others rest costs once, in the item of the claim that failed. If no item counts that claim, what it
+       blocks counts as failed: otherwise the failure would cost nothing.
     4. The score is the item's points times what was earned over what counted, to 0.01, halves rounded up. With
        ``partial = false`` it is all of them if everything that was judged passed and nothing is blocked, else 0.
     5. An item in which nothing was judged gets 0. Its status is ``failed`` if something is blocked by a failure
@@ -321,6 +322,7 @@ def _scored(
     profile: Profile, item: Item, by_claim: Mapping[str, Sequence[Verdict]], provided: Collection[str]
 ) -> ItemScore:
     earned, counted, owed = Fraction(0), Fraction(0), 0
+    costly = {c for i in profile.items if i.points for c in i.claims if profile.weights[by_claim[c][0].level]}
     blocked = missing = False
     for claim in item.claims:
         own = by_claim[claim]
@@ -328,6 +330,7 @@ def _scored(
         if not weight:
             continue
         passed = [v.verdict == "passed" for v in own if v.verdict in ("passed", "failed", "errored")]
+        passed += [False for v in own if _cause(v) not in costly and _blocked_by_failure(v, by_claim)]
         lacking = set(own[0].role.split(" + ")) - set(provided)
         if passed:
             counted += weight
@@ -352,12 +355,13 @@ def _blocked_by_failure(verdict: Verdict, by_claim: Mapping[str, Sequence[Verdic
     if verdict.verdict != "blocked":
         return False
     objects = verdict.object.split(" + ")
-    causes = [
-        cause.verdict
-        for cause in by_claim.get(verdict.reason.removeprefix("rests on "), ())
-        if cause.object in objects
-    ]
+    causes = [cause.verdict for cause in by_claim.get(_cause(verdict), ()) if cause.object in objects]
     return not causes or bool({"failed", "errored"} & set(causes))
+
+
+def _cause(verdict: Verdict) -> str:
+    """The claim that a blocked one waits for."""
+    return verdict.reason.removeprefix("rests on ")
 
 
 def _rounded(points: Decimal, share: Fraction) -> Decimal:
