@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "build" / "demo"
 TRIU = [sys.executable, "-m", "triu.conformance"]
 CANDIDATES = {
-    "conforming": ROOT / "examples" / "lesson_fused.py",
-    "broken": ROOT / "tests" / "pages" / "broken.py",
-    "hostile": ROOT / "tests" / "pages" / "hostile.py",
+    "conforming": Path("examples/lesson_fused.py"),
+    "broken": Path("tests/pages/broken.py"),
+    "hostile": Path("tests/pages/hostile.py"),
 }
 
 
@@ -75,7 +75,7 @@ def grade_a_class() -> None:
     ):
         shutil.copy(path, submissions)
     for path in CANDIDATES.values():
-        shutil.copy(path, submissions)
+        shutil.copy(ROOT / path, submissions)
     (submissions / "not python.py").write_text("def attention(q, k, v:\n", "utf-8")
     triu("grade", submissions, "--profile", "lesson-85", "--out", DEMO / "class", "--quiet")
 
@@ -87,10 +87,18 @@ def pictures() -> None:
         sys.exit("no Chromium here")
     folder = ROOT / "docs" / "images"
     folder.mkdir(exist_ok=True)
-    for page, name, size in (
-        ("broken.html", "report", "1000,1150"),
-        ("class/index.html", "class", "1000,1150"),
-    ):
+    some = "causal-mask.total,causal-self-attention.*"
+    triu(
+        "check",
+        CANDIDATES["broken"],
+        "--claims",
+        some,
+        f"--html={DEMO}/picture.html",
+        "--quiet",
+        expected=(1,),
+    )
+    shots = {"report": ("picture.html", "900,1380"), "class": ("class/index.html", "1000,1150")}
+    for name, (page, size) in shots.items():
         command = [
             chromium,
             "--headless",
