@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
-from . import showing, tables
+from . import auditing, showing, tables
 from .grading import commands as grading
 from .output import file_options, in_color, print_for_github, renderers, terminal_width, write_all
 from .progress import Progress
@@ -359,7 +359,15 @@ def mutants(
     sys.exit(int(bool(idle_claims(kills, list(claims))) or not all(kill.killed for kill in kills)))
 
 
-for command in (showing.show, tables.table, grading.grade, grading.profile, grading.init, grading.gradescope):
+for command in (
+    showing.show,
+    tables.table,
+    auditing.audit,
+    grading.grade,
+    grading.profile,
+    grading.init,
+    grading.gradescope,
+):
     main.add_command(command)
 
 
