@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: check test lint bench kills trust demo clean
+.PHONY: check test lint bench kills audit trust demo clean
 
 check: $(STAMP)
 	@for example in examples/*.py examples/*/; do \
@@ -27,6 +27,10 @@ bench: $(STAMP)
 # The kill matrix that is committed, and read as a diff.
 kills: $(STAMP)
 	$(BIN)/triu mutants --table reference/mutants/kills.json --markdown docs/kill-matrix.md > /dev/null
+
+# What holds in the lessons, and where each claim comes from; committed too.
+audit: $(STAMP)
+	$(BIN)/triu audit --quiet --markdown docs/lesson-audit.md --coverage docs/coverage.md
 
 # Mutants over 20 seeds, correct implementations over 50, and how often the right mistake is named: for docs/trust.md.
 trust: $(STAMP)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
-from . import comparing, showing, tables
+from . import auditing, comparing, showing, tables
 from .grading import commands as grading
 from .output import file_options, in_color, print_for_github, renderers, terminal_width, write_all
 from .progress import Progress
@@ -360,7 +360,7 @@ def mutants(
 
 
 for command in (
-    *(showing.show, tables.table, comparing.diff),
+    *(showing.show, tables.table, comparing.diff, auditing.audit),
     *(grading.grade, grading.profile, grading.init, grading.gradescope),
 ):
     main.add_command(command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tabulate import tabulate
 
 from ..spec import Failure, Report
@@ -60,3 +62,9 @@ def fenced(text: str, language: str) -> str:
     while fence in body:
         fence += "`"
     return f"{fence}{language}\n{body}\n{fence}"
+
+
+def pipes(body: Sequence[Sequence[str]], heads: Sequence[str]) -> list[str]:
+    """A table without padding: a change of one row is a change of one line."""
+    rule = ["---"] * len(heads)
+    return [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in (heads, rule, *body)]

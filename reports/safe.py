@@ -6,6 +6,7 @@ import re
 import unicodedata
 from typing import Any
 
+_INLINE = re.compile(r"([\\`*\[\]<>|~&#]|(?<!\w)_|_(?!\w))")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&])")
 
 
@@ -31,3 +32,15 @@ def clean_lines(text: str, limit: int = 8000) -> str:
 def markdown(text: Any) -> str:
     """Text that Markdown shows as it is, on one line."""
     return _MARKDOWN.sub(r"\\\1", clean(text))
+
+
+def prose(text: str) -> str:
+    """Text within a line of Markdown, readable in its source too: only what would be markup there is escaped."""
+    return _INLINE.sub(r"\\\1", clean(text))
+
+
+def code_span(text: str) -> str:
+    """Text in a span of code, within a table too."""
+    told = clean(text, 300).strip().replace("|", "\\|")
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", told)), default=0))
+    return f"{ticks} {told} {ticks}" if "`" in told else f"`{told}`"

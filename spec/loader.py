@@ -7,14 +7,12 @@ that a spec can be checked, listed and explained without importing torch or NumP
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .documents import HERE, SpecError, explain, file_name, read_toml, schema_error
 from .formula import Formula, FormulaError, parse, parse_shape
 from .model import (
     Argument,
@@ -29,7 +27,6 @@ from .model import (
     frozen_map,
 )
 
-HERE = Path(__file__).parent
 PROPERTIES = HERE / "properties"  # a file for each module of conformance/properties
 MAX_RANGE = 100_000
 NEEDS = (
@@ -51,10 +48,6 @@ NEEDS = (
     "reset",
     "generate",
 )
-
-
-class SpecError(ValueError):
-    """A spec file is wrong; the message says where, what was found and what is expected."""
 
 
 def built_in_files() -> tuple[Path, ...]:
@@ -90,12 +83,12 @@ def load_spec(extra: Iterable[str | Path] = (), *, built_in: bool = True) -> Spe
             claim = _claim(path, table, roles, domains, properties)
             if claim.id in claims:
                 raise SpecError(
-                    f"{_file(path)}: claim {claim.id}: field id: used twice, first in {claims[claim.id].file}; "
+                    f"{file_name(path)}: claim {claim.id}: field id: used twice, first in {claims[claim.id].file}; "
                     "ids are unique"
                 )
             claims[claim.id] = claim
     _check_dependencies(claims)
-    return Spec(frozen_map(roles), frozen_map(claims), frozen_map(properties), tuple(map(_file, files)))
+    return Spec(frozen_map(roles), frozen_map(claims), frozen_map(properties), tuple(map(file_name, files)))
 
 
 def _add(
@@ -110,74 +103,32 @@ def _add(
     for name, table in document.get(kind, {}).items():
         if name in into:
             raise SpecError(
-                f"{_file(path)}: {kind} {name}: defined twice, in {_file(origin[kind + name])} too"
+                f"{file_name(path)}: {kind} {name}: defined twice, in {file_name(origin[kind + name])} too"
             )
         origin[kind + name] = path
         into[name] = build(path, name, table)
 
 
-def _file(path: Path) -> str:
-    """How a file is named to people: the built-in ones by their place in the package."""
-    return f"spec/{path.relative_to(HERE)}" if path.is_relative_to(HERE) else str(path)
-
-
-@cache
-def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(json.loads((HERE / "schema.json").read_text("utf-8")))
-
-
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file; --spec takes a TOML file of claims") from None
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{_file(path)}: is not TOML: {error}") from None
+    document = read_toml(path, "--spec takes a TOML file of claims")
     if path.is_relative_to(HERE):  # tests hold these to the schema; that takes longer than all the rest
         return document
-    validator = _validator()
-    if not validator.is_valid(document):
-        from jsonschema.exceptions import best_match
-
-        error = best_match(validator.iter_errors(document))
-        raise SpecError(f"{_file(path)}: {_explain(error, document)}")
+    error = schema_error(document, HERE / "schema.json")
+    if error is not None:
+        raise SpecError(f"{file_name(path)}: {_explain(error, document)}")
     return document
 
 
 def _explain(error: Any, document: Mapping[str, Any]) -> str:
     """A schema error as a sentence: which claim, which field, found, expected."""
     path = list(error.absolute_path)
-    where, rest = "", path
     if path[:1] == ["claim"] and len(path) > 1:
         claim = document["claim"][path[1]]
         identity = claim.get("id") if isinstance(claim, dict) else None
-        where, rest = f"claim {identity or '#' + str(path[1] + 1)}: ", path[2:]
-    elif len(path) > 1 and path[0] in ("role", "domain", "property"):
-        where, rest = f"{path[0]} {path[1]}: ", path[2:]
-    prefix = f"field {'.'.join(map(str, rest))}: " if rest else ""
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = sorted(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(known))
-        near = get_close_matches(unknown[0], known, 1) if unknown else []
-        guess = f"; did you mean {near[0]}?" if near else ""
-        return f"{where}{prefix}unknown field {', '.join(unknown)}{guess} (known: {', '.join(known)})"
-    if error.validator == "required":
-        missing = [name for name in error.validator_value if name not in error.instance]
-        return f"{where}{prefix}missing field {', '.join(missing)}"
-    expected = {
-        "enum": lambda: "one of " + ", ".join(map(str, error.validator_value)),
-        "type": lambda: f"a value of type {error.validator_value}",
-        "pattern": lambda: f"text that matches {error.validator_value}",
-        "minItems": lambda: "at least one item",
-    }.get(error.validator, lambda: error.message)()
-    found = json.dumps(error.instance, default=str)
-    return f"{where}{prefix}found {found[:120]}, expected {expected}"
+        return f"claim {identity or '#' + str(path[1] + 1)}: {explain(error, 2)}"
+    if len(path) > 1 and path[0] in ("role", "domain", "property"):
+        return f"{path[0]} {path[1]}: {explain(error, 2)}"
+    return explain(error, 0)
 
 
 def _formula(where: str, text: str, variables: Iterable[str] | None = None) -> Formula:
@@ -202,7 +153,7 @@ def _argument(where: str, table: Mapping[str, Any]) -> Argument:
 
 
 def _role(path: Path, name: str, table: Mapping[str, Any]) -> Role:
-    where = f"{_file(path)}: role {name}"
+    where = f"{file_name(path)}: role {name}"
     conventions = []
     for entry in table.get("convention", []):
         values, by_name = entry["values"], entry.get("by_name", {})
@@ -270,7 +221,7 @@ def _choices(where: str, name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _domain(path: Path, name: str, table: Mapping[str, Any]) -> Domain:
-    where = f"{_file(path)}: domain {name}"
+    where = f"{file_name(path)}: domain {name}"
     return Domain(name, frozen_map({key: _choices(where, key, value) for key, value in table.items()}))
 
 
@@ -281,7 +232,7 @@ def _claim(
     domains: Mapping[str, Domain],
     properties: Mapping[str, PropertySpec],
 ) -> Claim:
-    where = f"{_file(path)}: claim {table['id']}"
+    where = f"{file_name(path)}: claim {table['id']}"
 
     def known(field: str, value: str, names: Iterable[str]) -> None:
         if value not in names:
@@ -346,7 +297,7 @@ def _claim(
         rests_on=tuple(table.get("rests_on", ())),
         tolerance=None if tolerance is None else Tolerance(tolerance["absolute"], tolerance["reason"]),
         hint=table["hint"],
-        file=_file(path),
+        file=file_name(path),
     )
 
 
