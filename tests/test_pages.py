@@ -1,14 +1,20 @@
 """Pages in a real browser: they run nothing of a candidate's, ask for nothing, and fit a phone."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from triu.conformance import check
+from triu.conformance.audit import audit
+from triu.conformance.grading.profile import load_profile, score
 from triu.reports import notebook_html, to_html
+from triu.reports.audit_html import audit_html
+from triu.reports.overview import overview_html
 from triu.reports.pages import page
 from triu.reports.table import table_html, tabled
+from triu.spec import Grade, lesson_files, load_lesson, load_spec
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -24,12 +30,42 @@ def reports():
     }
 
 
+EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+def a_class_of_200(reports):
+    """Their grades by the items of an assignment: conforming, broken and hostile ones, under names of all kinds."""
+    profile = load_profile("lesson-85", load_spec())
+    grades = []
+    for n in range(200):
+        name = (f"student {n}", f"Björk O'Neil {n}", f"{EVIL} {n}", f"a#b?c=%25&d {n}")[n % 4]
+        report = list(reports.values())[n % 3]
+        verdicts = [v for v in report.verdicts if v.claim in profile.claims]
+        known = {v.claim for v in verdicts}
+        report = replace(report, verdicts=tuple(verdicts))
+        told = {
+            "status": "graded",
+            "report": report,
+            "milestones": profile.milestones,
+            "max_score": profile.points,
+        }
+        if n % 17 == 16 or known < set(profile.claims):
+            told = {"status": "ungradable", "word": "crash", "reason": EVIL, "max_score": profile.points}
+        items = score(profile, verdicts, report.provides) if told["status"] == "graded" else ()
+        grades.append(Grade(name, (profile.id, profile.title), items=items, seconds=n / 10, **told))
+    return overview_html(grades, profile)
+
+
 @pytest.fixture(scope="module")
 def pages(reports, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     texts = {name: to_html(report) for name, report in reports.items()}
     columns = [(name, report) for name, report in reports.items()] + [("<b>gone</b>", "<i>no such file</i>")]
     texts["table"] = table_html(tabled(columns), columns)
+    texts["class"] = a_class_of_200(reports)
+    spec = load_spec()
+    ledgers = [load_lesson(path, spec) for path in lesson_files()]
+    texts["audit"] = audit_html([audit(lesson, lambda _: "passed") for lesson in ledgers])
     texts["notebook"] = f"<!doctype html><title>cell</title><main>{notebook_html(reports['hostile'])}</main>"
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
@@ -37,7 +73,7 @@ def pages(reports, tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["conforming", "broken", "hostile", "table"])
+@pytest.mark.parametrize("name", ["conforming", "broken", "hostile", "table", "class", "audit"])
 def test_a_page_opens_without_a_complaint_and_asks_for_nothing(pages, browse, name, width):
     seen = browse(pages / f"{name}.html", width=width)
     assert not seen.console
@@ -94,6 +130,22 @@ def test_the_filter_hides_and_shows_claims(pages, browse):
     assert found["one"] == 1
     assert 1 < found["rest"] < found["all"]
     assert found["counted"] == f"{found['rest']} of {found['all']}"
+
+
+def test_one_click_leads_to_the_students_of_a_claim_and_one_more_to_a_student(pages, browse):
+    ask = """(() => {
+      const shown = () => [...d.querySelectorAll("tr[data-tags]")].filter(r => r.getClientRects().length);
+      const all = shown().length, button = d.querySelector("button[data-search]");
+      button.click();
+      const some = shown();
+      return {all, some: some.length, count: button.closest("tr").textContent,
+              links: some.map(r => r.querySelector("a").getAttribute("href"))};
+    })()"""
+    found = browse(pages / "class.html", ask).found
+    assert found["all"] == 200
+    assert 0 < found["some"] < 200
+    assert re.search(rf"\b{found['some']} of \d+", found["count"])
+    assert all(re.fullmatch(r"submissions/[^?#&<>]+/feedback\.html", link) for link in found["links"])
 
 
 def test_headings_are_in_order_and_every_drawing_has_words(pages, browse):
