@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from tabulate import tabulate
 
-from ..spec import Failure, Grade, ItemScore, Verdict
+from ..spec import Failure, Grade, ItemScore, Picture, Verdict
 from ..spec.grade import ItemStatus
 from .markdown import fenced
 from .pages import page
@@ -245,8 +245,18 @@ def problem_of(
         likely=likely,
         advice=advice,
         snippet=clean_lines(failure.snippet),
-        picture=drawn(failure.picture) if decided and failure.picture else None,
+        picture=_picture(verdict, failure.picture, told) if decided and failure.picture else None,
     )
+
+
+def _picture(verdict: Verdict, picture: Picture, told: set[tuple[str, ...]]) -> Drawn:
+    """The picture, or a word on it where the same one was drawn for this object before."""
+    shown = drawn(picture)
+    same = (verdict.object, "picture", "".join(panel for _, panel in shown.panels))
+    if same in told:
+        return Drawn((), "The picture is the same as above.")
+    told.add(same)
+    return shown
 
 
 def _withheld(verdict: Verdict, failure: Failure) -> str:

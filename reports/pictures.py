@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
@@ -80,9 +81,14 @@ def _heat_map(picture: Picture, rows: Rows, wrong: set[tuple[int, int]], scale: 
     parts += _axes(picture, width, height, cell, tall, left, top)
     shades: dict[str, list[str]] = {}
     for i, row in enumerate(rows):
-        for j, value in enumerate(row):
-            place = f"M{left + j * cell} {top + i * tall}h{cell}v{tall}h-{cell}z"
-            shades.setdefault(scale.shade(value), []).append(place)
+        j = 0
+        for shade, alike in groupby(map(scale.shade, row)):
+            count = len(list(alike))
+            wide = cell if texts else cell * count  # small cells of one shade are one
+            for _ in range(count if texts else 1):
+                place = f"M{left + j * cell} {top + i * tall}h{wide}v{tall}h-{wide}z"
+                shades.setdefault(shade, []).append(place)
+                j += wide // cell
     parts += [f'<path class="{shade}" d="{"".join(places)}"/>' for shade, places in shades.items()]
     for i, row in enumerate(texts):
         for j, text in enumerate(row):
