@@ -126,3 +126,18 @@ def test_the_same_picture_is_drawn_once_for_an_object():
     assert not second.picture.panels
     assert "same as above" in second.picture.caption
     assert to_html(report).count("<svg") >= 4
+
+
+def test_a_picture_never_makes_a_verdict(monkeypatch):
+    from triu.conformance.engine import pictures
+
+    before = check("mutant:attention-softmax-then-zero", claims="attention.row-sums")
+
+    def boom(*_):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(pictures, "_larger", boom)
+    after = check("mutant:attention-softmax-then-zero", claims="attention.row-sums")
+    assert [v.verdict for v in after.verdicts] == [v.verdict for v in before.verdicts] == ["failed"]
+    assert after.verdicts[0].failure.picture is None
+    assert before.verdicts[0].failure.picture is not None

@@ -11,6 +11,7 @@ from ...reports.json_report import finite
 from ...spec import FormulaError, Picture
 from ..candidates.errors import TriuError
 from .cases import Case, build_inputs, symbolic_shape
+from .likeness import pattern
 from .tolerance import drift
 from .trial import SHOWN, Difference, Trial, Violation, Whole
 
@@ -34,6 +35,13 @@ WORDS = {
 
 def picture(run: Run, broken: Broken) -> Picture | None:
     """The picture of a failure, None where it is not a matter of matrices."""
+    try:
+        return _picture_of(run, broken)
+    except Exception:  # a picture explains a verdict, and never makes one
+        return None
+
+
+def _picture_of(run: Run, broken: Broken) -> Picture | None:
     if not isinstance(broken.error, Violation):
         return None
     small = broken.trial.case
@@ -43,13 +51,21 @@ def picture(run: Run, broken: Broken) -> Picture | None:
             return encoding
     large = _larger(run, small)
     found = None if large is None else run.attempt(large)[0]
-    if found is None or not isinstance(found.error, Violation) or _whole(found) is None:
+    if found is None or not _alike(found, broken) or _whole(found) is None:
         found = broken
     whole = _whole(found)
     if whole is None:
         return None
     case = {} if found is broken else {n: finite(v) for n, v in found.trial.case.items() if v != small[n]}
     return _picture(found.trial, whole, case)
+
+
+def _alike(found: Broken, broken: Broken) -> bool:
+    """Whether two cases break a claim in the same words but for numbers."""
+    one, other = found.error, broken.error
+    if not (isinstance(one, Violation) and isinstance(other, Violation)):
+        return False
+    return pattern(one.what) == pattern(other.what)
 
 
 def _encoding(trial: Trial) -> Picture | None:
