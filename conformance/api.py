@@ -85,7 +85,13 @@ class Check:
         with one_thread():
             return self.engine.verdicts(claim)
 
-    def report(self, claims: Iterable[Claim] | None = None, on_verdict: OnVerdict | None = None) -> Report:
+    def report(
+        self,
+        claims: Iterable[Claim] | None = None,
+        on_verdict: OnVerdict | None = None,
+        *,
+        pictures: bool = True,
+    ) -> Report:
         """Judge the claims (all of the spec by default)."""
         verdicts: list[Verdict] = []
         for claim in self.spec.claims.values() if claims is None else claims:
@@ -95,6 +101,8 @@ class Check:
                     on_verdict(verdict)
         self._add_causes(verdicts)
         verdicts = self._with_mistakes(verdicts)
+        if pictures:
+            verdicts = self.with_pictures(verdicts)
         bound = [subject.bound_object() for subject in self.candidate.subjects]
         return Report(
             candidate=self._candidate(),
@@ -112,6 +120,11 @@ class Check:
             found = self._with_mistakes([v for c in role for v in self.verdicts(c)])
             self._explained[claim.role] = {(v.claim, v.object): v for v in found}
         return [self._explained[claim.role][v.claim, v.object] for v in self.verdicts(claim)]
+
+    def with_pictures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """The verdicts, failures with their pictures; after it no more claims are judged."""
+        with one_thread():
+            return self.engine.with_pictures(verdicts)
 
     def _with_mistakes(self, verdicts: list[Verdict]) -> list[Verdict]:
         if not any(v.verdict in ("failed", "errored") for v in verdicts):

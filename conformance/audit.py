@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..spec import Audited, AuditedLesson, Came, Check, Finding, Lesson, Spec, Statement, called
+from ..spec.ledger import CheckRole
 
 if TYPE_CHECKING:
     from .api import Check as Opened
@@ -87,32 +88,32 @@ def _audited(row: Statement, judge: Callable[[str], str]) -> Audited:
     return Audited(row, verdict, claims, came, tuple(problems))
 
 
+# What shows a verdict: the roles that it demands with what comes out there, and those that may be there and hold.
+SHOWN_BY: Mapping[Finding, tuple[tuple[tuple[CheckRole, bool], ...], frozenset[CheckRole]]] = {
+    "holds": ((("as stated", True),), frozenset()),
+    "wrong": ((("as stated", False), ("right", True)), frozenset({"reading"})),
+    "not reproducible": ((("as stated", False),), frozenset({"reading"})),
+    "holds under a condition": ((("under", True), ("otherwise", False)), frozenset()),
+    "convention": ((("one", True), ("other", True)), frozenset()),
+}
+
+
 def computed(results: Mapping[str, Sequence[bool]], has_reason: bool = False) -> Finding | None:
     """The verdict that follows from the results of checks by role; None where they fit none.
 
     Claims count as one result ``as stated``.  Nothing that ran, and a reason for it, is "not checkable here".
     """
 
-    def got(role: str) -> Sequence[bool]:
-        return results.get(role, ())
-
     if not results:
         return "not checkable here" if has_reason else None
-    if got("under") or got("otherwise"):
-        both = got("under") and got("otherwise")
-        return "holds under a condition" if both and all(got("under")) and not any(got("otherwise")) else None
-    if got("one") or got("other"):
-        both = got("one") and got("other")
-        return "convention" if both and all(got("one")) and all(got("other")) else None
-    if not got("as stated"):
-        return None
-    if all(got("as stated")):
-        return "holds"
-    if any(got("as stated")):
-        return None
-    if got("right"):
-        return "wrong" if all(got("right")) else None
-    return "not reproducible" if all(got("reading")) else None
+    for verdict, (demanded, besides) in SHOWN_BY.items():
+        roles = {role for role, _ in demanded}
+        if not roles <= results.keys() <= roles | besides:
+            continue
+        expected = {**dict.fromkeys(besides, True), **dict(demanded)}
+        if all(result is expected[role] for role, found in results.items() for result in found):
+            return verdict
+    return None
 
 
 def run_check(check: Check, name: str) -> Came:

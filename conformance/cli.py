@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import click
 from ..spec import Report, Spec, SpecError, load_spec
 from . import auditing, comparing, showing, tables
 from .grading import commands as grading
-from .output import file_options, in_color, print_for_github, renderers, terminal_width, write_all
+from .output import file_options, in_color, renderers, stop_commands, tell_github, terminal_width, write_all
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def check(
     from .candidates.errors import TriuError
 
     transport: Started | None = None
+    go_on = stop_commands() if github else None  # before anything of the candidate's can be printed
     if (target is None) == (command is None):
         _stop("expected a TARGET, or --command COMMAND instead of it")
     try:
@@ -167,7 +168,7 @@ def check(
         _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     finally:
         opened.close()
-    _finish(report, files, show_binding, quiet, github)
+    _finish(report, files, show_binding, quiet, go_on)
 
 
 def _clean(error: object) -> str:
@@ -177,7 +178,11 @@ def _clean(error: object) -> str:
 
 
 def _finish(
-    report: Report, files: Mapping[str, str | None], binding: bool, quiet: bool, github: bool
+    report: Report,
+    files: Mapping[str, str | None],
+    binding: bool,
+    quiet: bool,
+    go_on: Callable[[], None] | None,
 ) -> NoReturn:
     from ..reports import to_text
     from ..reports.text import counts_line, headline
@@ -187,11 +192,11 @@ def _finish(
     if quiet:
         text = f"{headline(report)}\n{counts_line(report)}\n"
     else:
-        text = to_text(report, width=terminal_width(), color=in_color() and not github, binding=binding)
-    if github:
-        print_for_github(text, report)
-    else:
-        click.echo(text, nl=False)
+        text = to_text(report, width=terminal_width(), color=in_color() and go_on is None, binding=binding)
+    click.echo(text, nl=False)
+    if go_on is not None:
+        go_on()
+        tell_github(report)
     status = CONFORMS if report.conforms else SUITE_FAULT if report.suite_fault else DOES_NOT
     sys.exit(status if complete else UNUSABLE)
 

@@ -51,7 +51,7 @@ def write_all(files: Mapping[str, str | None], render: Mapping[str, Callable[[],
             continue
         try:
             write_whole(Path(name), render[form]())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ArithmeticError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
             click.echo(f"triu: {name}: cannot be written: {why}; what is printed is complete", err=True)
             complete = False
@@ -68,12 +68,32 @@ def in_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def print_for_github(text: str, report: Report) -> None:
-    """The text with nothing in it taken for a command, annotations, and the job's summary where GitHub wants it."""
-    from ..reports import to_markdown
-    from ..reports.github import annotations, quoted
+def stop_commands() -> Callable[[], None]:
+    """Tell GitHub to take nothing that is printed for a command, until the function that comes back is called.
 
-    click.echo(quoted(text, secrets.token_hex(16)), nl=False)
+    It is called at the end of the command in any case.
+    """
+    token = secrets.token_hex(16)
+    stopped = [True]
+
+    def go_on() -> None:
+        if stopped:
+            stopped.clear()
+            sys.stderr.flush()
+            click.echo(f"::{token}::")
+            sys.stdout.flush()
+
+    click.echo(f"::stop-commands::{token}")
+    sys.stdout.flush()
+    click.get_current_context().call_on_close(go_on)
+    return go_on
+
+
+def tell_github(report: Report) -> None:
+    """Annotations, and the job's summary where GitHub wants it."""
+    from ..reports import to_markdown
+    from ..reports.github import annotations
+
     click.echo(annotations(report), nl=False)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:

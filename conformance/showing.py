@@ -45,6 +45,13 @@ def show(file: str, show_binding: bool, quiet: bool, **files: str | None) -> Non
     sys.exit(0 if complete else UNUSABLE)
 
 
+def _document(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # told by the reader
+        return None
+
+
 def stored_report(file: str) -> Report:
     """The report in a file that ``triu check --json`` or ``triu grade`` wrote.
 
@@ -55,7 +62,7 @@ def stored_report(file: str) -> Report:
 
     try:
         text = Path(file).read_text("utf-8")
-        document = json.loads(text) if '"submission"' in text else None
+        document = _document(text) if '"submission"' in text else None
         if not isinstance(document, dict) or "submission" not in document:
             return from_json(text)
         grade = grade_from_json(text)

@@ -80,6 +80,8 @@ def table(
             progress.step()
     if claims:
         columns = [(target, _only(found, claims)) for target, found in columns]
+        if not any(isinstance(found, str) or found.verdicts for _, found in columns):
+            _stop(f"--claims {claims}: no claim matches; `triu claims` lists all ids")
     found = tabled(columns)
     complete = write_all(
         files,

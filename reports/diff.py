@@ -70,9 +70,15 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """A MUST that passed, or that failed in another way; or one that waits for it.  Never what is known."""
-        must = any(verdict.level == "MUST" for verdict in (self.now, *self.lost))
-        return self.kind in REGRESSIONS and self.known is None and must
+        """A MUST that fails and did not, that fails in another way, or that waits for such; never what is known.
+
+        What was blocked before did not pass: mending one fault uncovers the next, which is told and no regression.
+        """
+        if self.known is not None or self.kind not in REGRESSIONS:
+            return False
+        told = [self.now, *self.lost] if self.before is None else [self.before, self.now, *self.lost]
+        uncovered = self.before is not None and self.before.verdict == "blocked"
+        return any(verdict.level == "MUST" for verdict in (self.lost if uncovered else told))
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,13 @@ def about(report: Report) -> dict[str, Any]:
 
 
 def _by_key(report: Report) -> dict[Key, Verdict]:
-    return {(v.claim, v.object): v for v in report.verdicts if v.object != NO_OBJECT}
+    found: dict[Key, Verdict] = {}
+    for verdict in report.verdicts:
+        key = (verdict.claim, verdict.object)
+        absent = verdict.object == NO_OBJECT and verdict.verdict == "unsupported"
+        if not absent and (key not in found or _state(found[key]) != "broken"):  # of two objects of one name
+            found[key] = verdict
+    return found
 
 
 def _state(verdict: Verdict | None) -> str:

@@ -8,6 +8,7 @@ import re
 from ..spec import Verdict
 from .safe import clean
 
+LENGTH = 160  # of a sentence; what an exception tells further on may be cut short
 _PLACE = r" \([^()]*, line \d+.*"  # in the code, which moves, with what stands there
 
 # What one failure need not have in common with itself in another run, in turn.
@@ -50,4 +51,4 @@ def without_numbers(text: str) -> str:
         pass
     for found, instead in _PASSING:
         text = re.sub(found, instead, text)
-    return text
+    return re.sub(r"\[[^\]]*$", "#", text)[:LENGTH]  # a long message is cut, maybe within a list

@@ -29,11 +29,6 @@ def annotations(report: Report) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def quoted(text: str, token: str) -> str:
-    """Text in which no line is taken for a command; ``token`` must be one that nobody can guess."""
-    return f"::stop-commands::{token}\n{text.rstrip()}\n::{token}::\n"
-
-
 def _data(text: str) -> str:
     return clean(text).replace("%", "%25")
 

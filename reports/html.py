@@ -150,7 +150,7 @@ def _note(verdict: Verdict) -> str:
         if verdict.evidence.cases
         else ""
     )
-    if verdict.margin is None:
+    if not isinstance(verdict.margin, int | float):
         return cases
     return f"{cases}, {100 * verdict.margin:.2g} % of the error allowed"
 

@@ -193,6 +193,8 @@ def finite(value: Any) -> Any:
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 2**63 else f"{value.bit_length()} bits"
+    if value is None or isinstance(value, bool | float | str):
         return value
-    return value.item() if hasattr(value, "item") else str(value)
+    return finite(value.tolist()) if hasattr(value, "tolist") else str(value)

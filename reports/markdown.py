@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from ..spec import Failure, Report
-from .safe import clean_lines, markdown
+from .safe import clean_lines, code_span, markdown
 from .text import LOUD, case_line, counts_line, headline, likely_line, side_by_side
 
 
@@ -32,7 +32,7 @@ def to_markdown(report: Report) -> str:
     for verdict in loud:
         failure = verdict.failure or Failure(verdict.reason)
         lines += [f"### {markdown(verdict.object)}: {markdown(verdict.title)}", ""]
-        lines += [f"{verdict.level} `{verdict.claim}`: **{verdict.verdict}**", ""]
+        lines += [f"{verdict.level} {code_span(verdict.claim)}: **{verdict.verdict}**", ""]
         lines += [markdown(text) + "\n" for text in (failure.meant, failure.what) if text]
         compared = side_by_side(failure, 90)
         if compared:
@@ -48,7 +48,14 @@ def to_markdown(report: Report) -> str:
             lines += [fenced(failure.snippet, "python"), ""]
     lines += ["## All claims", ""]
     table = [
-        [f"`{v.claim}`", v.level, markdown(v.object), v.verdict, v.evidence.cases or "", markdown(v.reason)]
+        [
+            code_span(v.claim),
+            v.level,
+            markdown(v.object),
+            v.verdict,
+            v.evidence.cases or "",
+            markdown(v.reason),
+        ]
         for v in report.verdicts
     ]
     lines += [tabulate(table, ["claim", "level", "object", "verdict", "cases", "why"], tablefmt="pipe"), ""]

@@ -62,7 +62,9 @@ class _Scale:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return (isinstance(value, float) and math.isfinite(value)) or (
+        isinstance(value, int) and abs(value) < 1e15
+    )
 
 
 def _heat_map(picture: Picture, rows: Rows, wrong: set[tuple[int, int]], scale: _Scale, name: str) -> Markup:
@@ -200,7 +202,7 @@ def _curves(picture: Picture) -> Iterable[tuple[int, Markup]]:
     assert picture.expected is not None
     width, height, left, top = 300, 110, 34, 8
     errors = {}
-    for c in range(len(picture.observed[0])):
+    for c in range(min(map(len, (*picture.observed, *picture.expected)))):
         pairs = [(e[c], o[c]) for e, o in zip(picture.expected, picture.observed, strict=True)]
         errors[c] = max((abs(e - o) for e, o in pairs if _is_number(e) and _is_number(o)), default=0.0)
     for c in sorted(sorted(errors, key=lambda c: -errors[c])[:2]):

@@ -15,7 +15,7 @@ from ..spec import OUTCOMES, Failure, Outcome, Report, Verdict
 from .feedback import Problem, labelled, problem_of
 from .json_report import finite
 from .pages import page
-from .safe import clean, markdown
+from .safe import clean, code_span, markdown
 from .spreadsheet import to_csv
 from .text import LOUD, MARKS, headline, wrapped
 
@@ -218,7 +218,7 @@ def table_markdown(table: Table) -> str:
         body = []
         for row in [row for row in table.rows if row.role == role]:
             marks = [_linked(anchors.get((row.claim, n)), _mark(cell)) for n, cell in enumerate(row.cells)]
-            body.append([f"`{clean(row.claim)}` {markdown(row.title)}", row.level, *marks])
+            body.append([f"{code_span(row.claim)} {markdown(row.title)}", row.level, *marks])
         lines += [f"## {markdown(role.replace('_', ' '))}", ""]
         lines += [tabulate(body, ["claim", "level", *names], tablefmt="pipe", disable_numparse=True), ""]
     lines += ["## Totals", ""]
@@ -232,7 +232,7 @@ def table_markdown(table: Table) -> str:
         lines += ["## What did not pass", ""]
     rows = {row.claim: row for row in table.rows}
     for (claim, n), anchor in anchors.items():
-        lines += [f'<a id="{anchor}"></a>', "", f"**{names[n]}**, `{clean(claim)}`:", ""]
+        lines += [f'<a id="{anchor}"></a>', "", f"**{names[n]}**, {code_span(claim)}:", ""]
         for name, verdict, what in rows[claim].cells[n].on:
             if verdict in LOUD:
                 lines += [f"- {markdown(name)} {verdict}: {markdown(what)}"]

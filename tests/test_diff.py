@@ -62,7 +62,7 @@ BLOCKED, UNSUPPORTED = verdict("blocked", "rests on b.two"), verdict("unsupporte
         (verdict(), BLOCKED, "newly_failing", True),
         (UNSUPPORTED, FAILED, "newly_failing", True),
         (ABSENT, FAILED, "newly_failing", True),
-        (BLOCKED, FAILED, "newly_failing", True),
+        (BLOCKED, FAILED, "newly_failing", False),
         (FAILED, verdict(), "fixed", False),
         (BLOCKED, verdict(), "fixed", False),
         (verdict(), UNSUPPORTED, "newly_unsupported", True),
@@ -484,3 +484,37 @@ def test_the_command_needs_neither_torch_nor_numpy(reports):
     command = [sys.executable, "-c", code, "diff", reports / "good.json", reports / "late.json"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+# What would hide a regression, or make one up
+
+
+def test_what_a_fix_uncovers_is_told_and_no_regression():
+    cause = verdict("failed", "no", claim="b.two")
+    old, new = report(cause, BLOCKED), report(verdict(claim="b.two"), FAILED)
+    difference = compare(old, new)
+    assert kinds(difference)["newly_failing"] == 1
+    assert not difference.regressions
+
+
+def test_of_two_objects_of_one_name_the_broken_one_counts():
+    for new in (report(FAILED, verdict()), report(verdict(), FAILED)):
+        assert compare(report(verdict()), new).regressions
+
+
+def test_an_object_that_calls_itself_a_dash_counts():
+    assert compare(report(verdict(on="—")), report(verdict("failed", "no", on="—"))).regressions
+
+
+def test_a_claim_that_is_only_advice_now_was_required_before():
+    advice = verdict("failed", "no", level="SHOULD")
+    assert compare(report(verdict()), report(advice)).regressions
+    assert not compare(report(verdict(level="SHOULD")), report(advice)).regressions
+
+
+def test_a_message_that_was_cut_has_the_fingerprint_of_the_same_cut_elsewhere():
+    long = "the call failed: RuntimeError: bad values tensor([[0.1, 0.25], [0.3"
+    one, other = verdict("errored", long), verdict("errored", f"{long}25], [1e-0")
+    assert fingerprint(one) == fingerprint(other)
+    tail = " and then " * 40
+    assert fingerprint(verdict("errored", f"x{tail}")) == fingerprint(verdict("errored", f"x{tail}{tail}"))

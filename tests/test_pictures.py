@@ -4,6 +4,7 @@ import re
 
 import pytest
 from triu.conformance import check
+from triu.conformance.api import open_check, select
 from triu.reports import to_html
 from triu.reports.feedback import problem_of
 from triu.reports.pictures import drawn
@@ -141,3 +142,43 @@ def test_a_picture_never_makes_a_verdict(monkeypatch):
     assert [v.verdict for v in after.verdicts] == [v.verdict for v in before.verdicts] == ["failed"]
     assert after.verdicts[0].failure.picture is None
     assert before.verdicts[0].failure.picture is not None
+
+
+SLOW = '''
+import time, torch
+calls = 0
+def causal_mask(T):
+    """True = blocked"""
+    global calls
+    if T == 6 and calls > 40:
+        time.sleep(600)
+    calls += 1
+    m = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
+    if T > 1:
+        m[0, 1] = False
+    return m
+'''
+
+
+def test_a_candidate_that_hangs_over_a_picture_keeps_its_verdicts(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    opened = open_check(tmp_path / "slow.py", call_seconds=3.0)
+    claims = select(opened.spec, "causal-mask.*")
+    try:
+        without = opened.report(claims, pictures=False)
+    finally:
+        opened.close()
+    opened = open_check(tmp_path / "slow.py", call_seconds=3.0)
+    try:
+        drawn_too = opened.report(claims)
+    finally:
+        opened.close()
+    assert [(v.claim, v.verdict) for v in drawn_too.verdicts] == [
+        (v.claim, v.verdict) for v in without.verdicts
+    ]
+
+
+def test_a_count_is_drawn_on_a_larger_case():
+    picture = picture_of("mutant:mask-one-late", "causal-mask.total")
+    assert picture.size == (6, 6)
+    assert set(picture.wrong) == {(i, i + 1) for i in range(5)}

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import fastjsonschema
 import jsonschema
+import numpy
 import pytest
 from triu.conformance import check
+from triu.conformance.candidates.subject import place_of
+from triu.conformance.candidates.target import Declarations, Target, version_of
 from triu.reports import from_json, to_json
-from triu.reports.github import annotations, quoted
-from triu.reports.json_report import SCHEMA
+from triu.reports.github import annotations
+from triu.reports.json_report import SCHEMA, finite
 from triu.reports.spreadsheet import report_csv
 from triu.spec import Report
 
@@ -27,9 +30,10 @@ EXAMPLES = HERE.parent / "examples"
 BROKEN = HERE / "pages" / "broken.py"
 
 
-def triu(*arguments, **options):
+def triu(*arguments, stderr_to_stdout=False, **options):
     command = [sys.executable, "-m", "triu.conformance", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    error = subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=error, text=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +170,19 @@ def test_what_is_printed_for_github_is_no_command(tmp_path):
     assert "<script>" not in re.sub(r"```.*?```", "", summary.read_text("utf-8"), flags=re.DOTALL)
 
 
+def test_an_error_at_import_gives_no_command_to_github(tmp_path):
+    (tmp_path / "evil.py").write_text(
+        'raise ImportError("x\\n::error file=a.py::owned\\n::add-mask::triu")\n'
+    )
+    done = triu("check", tmp_path / "evil.py", "--github", stderr_to_stdout=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 2
+    assert lines[0].startswith("::stop-commands::")
+    assert lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
+    assert any("owned" in line for line in lines[1:-1])
+
+
 def test_another_job_has_another_token():
-    assert quoted("text", "a") != quoted("text", "b")
     done = [triu("check", "baseline", "--claims", "causal-mask.five", "--github").stdout for _ in range(2)]
     assert done[0].splitlines()[0] != done[1].splitlines()[0]
 
@@ -316,3 +331,54 @@ def test_a_stored_report_and_a_grade_are_shown_in_another_form(tmp_path, broken)
     not_graded = triu("show", tmp_path / "out" / "submissions" / "bob" / "report.json")
     assert not_graded.returncode == 2
     assert "not importable" in not_graded.stderr
+
+
+# What a stored report, or a candidate, may hold
+
+
+def test_whatever_a_case_holds_becomes_json():
+    values = {
+        ("a", 1): [float("nan"), float("-inf"), 10**5000, numpy.float32("nan"), numpy.int64(3)],
+        "array": numpy.array([[1.0, float("inf")]]),
+        "none": None,
+    }
+    told = finite(values)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["array"] == [[1.0, "inf"]]
+    assert told["('a', 1)"][:2] == ["nan", "-inf"]
+
+
+@pytest.mark.parametrize("line", [-3, True, None, "12", 10**30])
+def test_a_line_that_is_none_is_left_out(line, broken):
+    place = place_of({"file": "a.py", "line": line})
+    to_json(replace(broken, binding=(replace(broken.binding[0], **{"file": "", "line": 0, **place}),)))
+
+
+def test_a_folder_with_odd_things_in_it_has_a_version(tmp_path):
+    (tmp_path / "ok.py").write_text("def build_causal_mask(T): ...\n")
+    (tmp_path / "data.py").mkdir()
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    target = Target("x", {"kind": "folder", "path": str(tmp_path)}, "", Declarations())
+    before = version_of(target)
+    assert re.fullmatch(r"sha256 [0-9a-f]{12}", before)
+    (tmp_path / "ok.py").write_text("def build_causal_mask(T): return 1\n")
+    assert version_of(target) != before
+    assert (
+        version_of(replace(target, wire={"kind": "file", "path": str(tmp_path / "not there.py")})) != before
+    )
+
+
+def test_a_tampered_report_ends_in_an_error_and_not_in_a_traceback(tmp_path, broken):
+    document = json.loads(to_json(broken))
+    failed = next(v for v in document["verdicts"] if v.get("failure") and v["failure"]["picture"])
+    failed["failure"]["picture"].update(kind="positions", observed=[[10**400], [1, 2, 3]] * 5)
+    failed["claim"] = "x` <img src=x> `y"
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    done = triu("show", tmp_path / "t.json", "--html", tmp_path / "t.html", "--markdown", tmp_path / "t.md")
+    assert "Traceback" not in done.stderr
+    assert "`` x` <img src=x> `y ``" in (tmp_path / "t.md").read_text("utf-8")
+    (tmp_path / "deep.json").write_text('{"submission": ' + "[" * 100_000)
+    done = triu("show", tmp_path / "deep.json")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

@@ -151,6 +151,13 @@ def test_what_cannot_be_judged_has_a_column_that_says_why(tmp_path):
     assert re.search(r"causal-mask.five: .*\s✓", done.stdout)
 
 
+def test_claims_that_no_report_has_are_no_empty_table(tmp_path):
+    (tmp_path / "a.json").write_text(to_json(check("baseline", claims="causal-mask.five")), "utf-8")
+    done = triu("table", tmp_path / "a.json", "--claims", "nothing.*")
+    assert done.returncode == 2
+    assert "no claim matches" in done.stderr
+
+
 def test_without_a_target_it_says_what_to_do():
     done = triu("table")
     assert done.returncode == 2

@@ -323,15 +323,17 @@ def _file(home: Any) -> str:
     """The file in which an object is defined, empty if that cannot be told."""
     try:
         return inspect.getsourcefile(inspect.unwrap(home)) or ""
-    except (TypeError, OSError):
+    except (TypeError, ValueError, OSError):  # a wrapper may wrap itself
         return ""
 
 
 def _line(home: Any) -> int:
     """The line on which an object is defined, 0 if that cannot be told."""
-    code = getattr(
-        inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home, "__code__", None
-    )
+    try:
+        inner = inspect.unwrap(home) if callable(home) and not isinstance(home, type) else home
+    except ValueError:
+        inner = home
+    code = getattr(inner, "__code__", None)
     if code is not None:
         return int(code.co_firstlineno)
     if isinstance(home, type):

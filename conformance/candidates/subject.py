@@ -328,7 +328,7 @@ def kept(error: E) -> E:
 def place_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """File (as seen from the current folder, or its bare name) and line of what was found; empty where unknown."""
     file, line = entry.get("file"), entry.get("line")
-    if not isinstance(file, str) or not file or not isinstance(line, int):
+    if not isinstance(file, str) or not file or type(line) is not int or not 0 <= line < 2**31:
         return {}
     path = Path(file)
     inside = path.is_relative_to(Path.cwd())

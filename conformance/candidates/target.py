@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -212,8 +213,12 @@ def version_of(target: Target) -> str:
 
     if "path" in target.wire:
         path, digest = Path(target.wire["path"]), hashlib.sha256()
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0" + file.read_bytes())
+        try:
+            for file in [path] if path.is_file() else sorted(f for f in path.rglob("*.py") if f.is_file()):
+                name = file.relative_to(path.parent).as_posix()
+                digest.update(os.fsencode(name) + b"\0" + file.read_bytes())
+        except OSError:  # it was taken away, or may not be read: a version is not worth a verdict
+            return ""
         return f"sha256 {digest.hexdigest()[:12]}"
     if target.wire["kind"] == "module" and target.wire["cwd"]:
         names = packages_distributions().get(target.wire["name"].split(".")[0], [])

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...reports.fingerprint import without_numbers
 from ...reports.json_report import finite
 from ...spec import FormulaError, Picture
-from ..candidates.errors import TriuError
+from ..candidates.errors import FATAL, CallFailed, TriuError
 from .cases import Case, build_inputs, symbolic_shape
-from .likeness import pattern
 from .tolerance import drift
 from .trial import SHOWN, Difference, Trial, Violation, Whole
 
@@ -44,16 +44,20 @@ def picture(run: Run, broken: Broken) -> Picture | None:
 def _picture_of(run: Run, broken: Broken) -> Picture | None:
     if not isinstance(broken.error, Violation):
         return None
+    if run.subject.binding.path in run.engine.undrawable:
+        return None
     small = broken.trial.case
     if run.subject.role.id == "positional_encoding":
-        encoding = _encoding(broken.trial)
+        encoding = _encoding(run, broken.trial)
         if encoding is not None:
             return encoding
     large = _larger(run, small)
     found = None if large is None else run.attempt(large)[0]
-    if found is None or not _alike(found, broken) or _whole(found) is None:
+    if found is not None and found.kind in FATAL:
+        run.engine.undrawable.add(run.subject.binding.path)
+    if found is None or not _alike(found, broken) or _whole(run, found) is None:
         found = broken
-    whole = _whole(found)
+    whole = _whole(run, found)
     if whole is None:
         return None
     case = {} if found is broken else {n: finite(v) for n, v in found.trial.case.items() if v != small[n]}
@@ -65,10 +69,10 @@ def _alike(found: Broken, broken: Broken) -> bool:
     one, other = found.error, broken.error
     if not (isinstance(one, Violation) and isinstance(other, Violation)):
         return False
-    return pattern(one.what) == pattern(other.what)
+    return without_numbers(one.what) == without_numbers(other.what)
 
 
-def _encoding(trial: Trial) -> Picture | None:
+def _encoding(run: Run, trial: Trial) -> Picture | None:
     """The whole table beside that of the formula, whatever part of it the claim is about."""
     from ..properties.positions import formula
 
@@ -84,7 +88,9 @@ def _encoding(trial: Trial) -> Picture | None:
         with trial.aside():
             table = trial.result("table", trial.subject.default(build_inputs(trial.subject.role, case)))
         right = formula(*table.shape)
-    except (TriuError, ValueError, TypeError):
+    except (TriuError, ValueError, TypeError) as error:
+        if isinstance(error, CallFailed) and error.kind in FATAL:
+            run.engine.undrawable.add(run.subject.binding.path)
         return None
     wrong = ~(np.abs(table - right) <= drift(np.arange(len(right)))[:, None])
     whole = Whole(right, table, wrong, axes=("position", "coordinate"))
@@ -107,15 +113,17 @@ def _larger(run: Run, case: Case) -> Case | None:
         return None
 
 
-def _whole(broken: Broken) -> Whole | None:
-    if broken.trial.drawing is not None:
+def _whole(run: Run, broken: Broken) -> Whole | None:
+    path = run.subject.binding.path
+    if broken.trial.drawing is not None and path not in run.engine.undrawable:
         try:
             with broken.trial.aside():
                 drawn = broken.trial.drawing()
             if drawn.wrong.any():
                 return drawn
-        except (TriuError, ValueError):  # another form than with the inputs of the case
-            pass
+        except (TriuError, ValueError) as error:  # it hung, or another form than with the inputs of the case
+            if isinstance(error, CallFailed) and error.kind in FATAL:
+                run.engine.undrawable.add(path)
     assert isinstance(broken.error, Violation)
     difference = broken.error.difference
     return None if difference is None else difference.whole or _of_lists(difference)

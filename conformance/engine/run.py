@@ -62,7 +62,27 @@ class Engine:
         self.alone = alone
         # By claim and path of the object: the smallest case that was found.
         self.failing: dict[tuple[str, str], Case] = {}
+        # Objects that hung or died over a picture: no more of them is drawn.
+        self.undrawable: set[str] = set()
+        self._to_draw: dict[tuple[str, str], tuple[Run, Broken]] = {}
         self._verdicts: dict[tuple[str, tuple[str, ...]], Verdict] = {}
+
+    def keep(self, run: Run, broken: Broken) -> None:
+        """Remember a failure that may be drawn."""
+        self._to_draw[run.claim.id, run.name] = (run, broken)
+
+    def with_pictures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """The verdicts, failures with their pictures.
+
+        It comes last: pictures take calls of their own, and what an object does then changes no verdict.
+        """
+        found = []
+        for verdict in verdicts:
+            kept = self._to_draw.get((verdict.claim, verdict.object))
+            if kept is not None and verdict.failure is not None and verdict.verdict == "failed":
+                verdict = replace(verdict, failure=replace(verdict.failure, picture=picture(*kept)))
+            found.append(verdict)
+        return found
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """A verdict for each object (or pair of objects) that the claim concerns."""
@@ -321,6 +341,8 @@ class Run:
                     "suite_fault", evidence, failure=replace(self.failure(broken), what=fault), reason=fault
                 )
         self.engine.failing[self.claim.id, self.subject.binding.path] = broken.trial.case
+        if not self.plain:
+            self.engine.keep(self, broken)
         outcome: Outcome = "failed" if broken.kind in ("violation", "result") else "errored"
         return self._done(outcome, evidence, failure=self.failure(broken))
 
@@ -386,7 +408,6 @@ class Run:
             hint=self.claim.hint,
             snippet=snippet(trial),
             error=finite(dict(error.detail)) if isinstance(error, CallFailed) else None,
-            picture=None if self.plain else picture(self, broken),
         )
 
     def _is_told(self, name: str, value: Any) -> bool:

@@ -143,14 +143,12 @@ def _judged(
         )
     except TargetError:
         return replace(blank, word="no role", reason=_nothing_asked_for(profile, spec), notes=prepared.notes)
-    report = check.report([spec.claims[name] for name in profile.claims])
+    report = check.report([spec.claims[name] for name in profile.claims], pictures=False)
+    verdicts = _same_when_fresh(list(_credited(report, check, spec)), check)
     report = replace(
         report,
         candidate={**report.candidate, "target": blank.submission},
-        verdicts=tuple(
-            _placed(verdict, prepared)
-            for verdict in _same_when_fresh(list(_credited(report, check, spec)), check)
-        ),
+        verdicts=tuple(_placed(verdict, prepared) for verdict in check.with_pictures(verdicts)),
     )
     return replace(
         blank,
