@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from triu.conformance.api import open_check
+from triu.conformance.api import check, open_check
 from triu.spec import load_spec
 
 VARIANTS = Path(__file__).parent / "variants"
@@ -356,3 +356,9 @@ def test_a_model_owes_neither_a_loss_nor_generation_nor_a_cache(quiet):
     found, _ = quiet(source, "language_model", head=HEAD + HEADS)
     for part in ("loss", "generate", "cache-steps", "padding"):
         assert found[f"language-model.{part}"] == "unsupported", part
+
+
+@pytest.mark.parametrize("seed", [9, 16, 30])
+def test_what_a_padded_query_gets_is_nobodys_business(seed):
+    report = check(VARIANTS / "log_probability_model.py", claims="multihead.*", seed=seed)
+    assert not [v for v in report.verdicts if v.verdict not in ("passed", "unsupported")]

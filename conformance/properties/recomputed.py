@@ -8,6 +8,7 @@ from copy import copy
 import numpy as np
 
 from ..candidates.errors import CallFailed
+from ..candidates.heads import OF_KEYS, MultiheadSubject
 from ..candidates.layers import LayerSubject
 from ..candidates.models import ModelSubject
 from ..candidates.subject import kept
@@ -132,11 +133,27 @@ def recomputed(trial: Trial) -> None:
     scale = max(1.0, float(np.abs(expected).max()))
     allowed = (2e-4 if found.single else 1e-5) * scale
     subject.last_calls = ()  # its weights were set from outside; no call alone shows that
-    trial.same(observed["output"], expected, "with its own weights, the output", allowed)
+    real = _real_queries(subject, inputs)
+    where = None if real is None else np.broadcast_to(real[:, :, None], expected.shape)
+    trial.same(observed["output"], expected, "with its own weights, the output", allowed, where)
     if "weights" in observed:
-        _same_weights(trial, observed["weights"], found, inputs, allowed)
+        _same_weights(trial, observed["weights"], found, inputs, allowed, real)
     if subject.has("gradient") and not subject.unbatched:
-        _same_gradients(trial, found, own, inputs, expected.shape, allowed)
+        _same_gradients(trial, found, own, inputs, expected.shape, allowed, real)
+
+
+def _real_queries(subject: LayerSubject, inputs: Inputs) -> np.ndarray | None:
+    """The queries that are no padding, (B, T), where one sequence goes in with a mask of its padded keys.
+
+    What a padded query gets is nobody's business: a layer may let it see itself, so that no row is empty.
+    """
+    allowed = inputs.get("allowed")
+    if not isinstance(subject, MultiheadSubject) or subject.form != "self" or allowed is None:
+        return None
+    given = subject.given.get(subject.mask_argument)
+    if given is None or not {*given.forms, *given.taken} <= OF_KEYS:
+        return None
+    return allowed.any(axis=1)
 
 
 def recomputed_inputs(trial: Trial) -> Inputs:
@@ -148,11 +165,21 @@ def recomputed_inputs(trial: Trial) -> Inputs:
     return inputs
 
 
-def _same_weights(trial: Trial, observed: np.ndarray, found: Matched, inputs: Inputs, allowed: float) -> None:
-    """Weights of heads in any order, or averaged over them."""
+def _same_weights(
+    trial: Trial,
+    observed: np.ndarray,
+    found: Matched,
+    inputs: Inputs,
+    allowed: float,
+    real: np.ndarray | None,
+) -> None:
+    """Weights of heads in any order, or averaged over them; those of ``real`` queries, if these are told."""
     expected = found.weights(inputs)
     if expected is None:
         return
+    if real is not None and observed.shape[:1] + observed.shape[-2:-1] == real.shape:
+        expected = np.where(real[:, None, :, None], expected, 0.0)
+        observed = np.where(real[:, :, None] if observed.ndim == 3 else real[:, None, :, None], observed, 0.0)
     if observed.ndim == expected.ndim - 1:
         trial.same(observed, expected.mean(axis=1), "with its own weights, the averaged weight", allowed)
         return
@@ -178,6 +205,7 @@ def _same_gradients(
     inputs: Inputs,
     shape: tuple[int, ...],
     allowed: float,
+    real: np.ndarray | None,
 ) -> None:
     names = [name for name in own.sequences if name in own.binding.arguments]
     if any(own.binding.arguments[name].position is not None for name in names):
@@ -185,6 +213,8 @@ def _same_gradients(
     if len({id(inputs[name]) for name in names}) < len(names):
         inputs = inputs.replaced(**{name: inputs[name].copy() for name in names})
     cotangent = normal(trial.case.rng, shape, 1.0)
+    if real is not None:
+        cotangent = np.where(real[:, :, None], cotangent, 0.0)
     (call,) = own.calls_for(inputs)
     wrt = [own.binding.arguments[name].name for name in names]
     gradients = own.session.vjp(call, wrt, own.pick, own.array(own.to_own(cotangent)))
