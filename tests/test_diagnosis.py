@@ -112,7 +112,7 @@ def test_a_candidate_that_hangs_where_the_check_did_not_go_is_not_tried_again_an
         "    w = scores.softmax(-1)\n"
         "    return w @ v, w\n"
     )
-    opened = open_check(path, spec=SPEC, call_seconds=1.0)
+    opened = open_check(path, spec=SPEC, call_seconds=5.0)
     try:
         report = opened.report([c for c in SPEC.claims.values() if c.role == "attention"])
     finally:

@@ -162,13 +162,13 @@ def causal_mask(T):
 
 def test_a_candidate_that_hangs_over_a_picture_keeps_its_verdicts(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    opened = open_check(tmp_path / "slow.py", call_seconds=3.0)
+    opened = open_check(tmp_path / "slow.py", call_seconds=6.0)
     claims = select(opened.spec, "causal-mask.*")
     try:
         without = opened.report(claims, pictures=False)
     finally:
         opened.close()
-    opened = open_check(tmp_path / "slow.py", call_seconds=3.0)
+    opened = open_check(tmp_path / "slow.py", call_seconds=6.0)
     try:
         drawn_too = opened.report(claims)
     finally:
