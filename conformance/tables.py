@@ -82,7 +82,7 @@ def table(
         columns = [(target, _only(found, claims)) for target, found in columns]
         if not any(isinstance(found, str) or found.verdicts for _, found in columns):
             _stop(f"--claims {claims}: no claim matches; `triu claims` lists all ids")
-    found = tabled(columns)
+    found = tabled(columns, some=bool(claims))
     complete = write_all(
         files,
         {

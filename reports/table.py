@@ -73,8 +73,11 @@ class Table:
 Column = tuple[str, Report | str]  # a target, and its report or why there is none
 
 
-def tabled(columns: Sequence[Column]) -> Table:
-    """The table of some candidates, in their order, its claims in the order of the spec that judged them first."""
+def tabled(columns: Sequence[Column], *, some: bool = False) -> Table:
+    """The table of some candidates, in their order, its claims in the order of the spec that judged them first.
+
+    With ``some`` the reports hold a selection of claims, and verdicts say so.
+    """
     reports = [found if isinstance(found, Report) else None for _, found in columns]
     names = _names([target for target, _ in columns])
     by_claim = [_by_claim(report) for report in reports]
@@ -93,7 +96,8 @@ def tabled(columns: Sequence[Column]) -> Table:
         if any(row.level == level for row in rows)
     }
     candidates = tuple(
-        _candidate(name, target, found) for name, (target, found) in zip(names, columns, strict=True)
+        _candidate(name, target, found, " on these claims" * some)
+        for name, (target, found) in zip(names, columns, strict=True)
     )
     return Table(candidates, kept, totals, len(rows) - len(kept))
 
@@ -129,7 +133,7 @@ def _cell(verdicts: Sequence[Verdict]) -> Cell:
     return Cell(ordered[0].verdict if ordered else None, told)
 
 
-def _candidate(name: str, target: str, found: Report | str) -> Candidate:
+def _candidate(name: str, target: str, found: Report | str, on: str) -> Candidate:
     if isinstance(found, str):
         return Candidate(name, target, "", {}, None, "not judged", found)
     verdict = "suite at fault" if found.suite_fault else "conforms" if found.conforms else "does not conform"
@@ -141,7 +145,7 @@ def _candidate(name: str, target: str, found: Report | str) -> Candidate:
         str(found.candidate.get("version", "")),
         {tool: str(version) for tool, version in versions.items() if version},
         found.seed,
-        verdict,
+        verdict if found.suite_fault else f"{verdict}{on}",
     )
 
 

@@ -133,7 +133,8 @@ def test_from_targets_and_from_stored_reports_it_is_the_same_table(tmp_path):
         (tmp_path / name).write_text(to_json(check(target, claims="causal-mask.*")), "utf-8")
         kept[name] = tmp_path / name
     fresh = triu("table", "baseline", BROKEN, "--claims", "causal-mask.*", "--json", tmp_path / "fresh")
-    stored = triu("table", "--from", kept["a.json"], kept["b.json"], "--json", tmp_path / "stored")
+    reports = ("--from", kept["a.json"], kept["b.json"])
+    stored = triu("table", *reports, "--claims", "causal-mask.*", "--json", tmp_path / "stored")
     assert (fresh.returncode, stored.returncode) == (0, 0)
     assert (tmp_path / "fresh").read_text("utf-8") == (tmp_path / "stored").read_text("utf-8")
 
@@ -162,3 +163,10 @@ def test_without_a_target_it_says_what_to_do():
     done = triu("table")
     assert done.returncode == 2
     assert "triu table baseline submission.py" in done.stderr
+
+
+def test_a_verdict_on_some_claims_says_so(tmp_path):
+    (tmp_path / "a.json").write_text(to_json(check(BROKEN, claims="causal-mask.*,attention.s*")), "utf-8")
+    done = triu("table", tmp_path / "a.json", "--claims", "attention.shape")
+    assert "conforms on these claims" in done.stdout
+    assert "does not conform (" in triu("table", tmp_path / "a.json").stdout
