@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from ..spec import FINDINGS, Finding, Lesson, Spec, SpecError, lesson_files, load_lesson, load_spec
-from .output import file_options, in_color, terminal_width, write_all
+from .output import file_options, in_color, stop, terminal_width, write_all
 from .progress import Progress
 
 AS_DECLARED, DIFFERS, UNUSABLE = 0, 1, 2
@@ -20,13 +19,6 @@ FORMS = {
     "markdown": "for the lessons' authors",
     "coverage": "the other way round, each claim with the statements that it checks, as Markdown",
 }
-
-
-def _stop(message: object) -> NoReturn:
-    from ..reports.safe import clean_lines
-
-    click.echo(f"triu: {clean_lines(str(message))}", err=True)
-    sys.exit(UNUSABLE)
 
 
 @click.command()
@@ -44,12 +36,12 @@ def audit(document: str | None, verdicts: tuple[str, ...], quiet: bool, **files:
     Exit status: 0 if all comes out as declared, 1 if a row does not, 2 if a ledger is unusable.
     """
     if document is not None and files["coverage"]:
-        _stop("--coverage goes through all lessons; leave DOCUMENT out")
+        stop("--coverage goes through all lessons; leave DOCUMENT out")
     spec = load_spec()
     try:
         lessons = _lessons(document, spec)
     except SpecError as error:
-        _stop(error)
+        stop(error)
     from ..reports.audit import audit_json, audit_text
     from ..reports.audit_html import audit_html
     from ..reports.audit_markdown import audit_markdown
@@ -84,5 +76,5 @@ def _lessons(document: str | None, spec: Spec) -> list[Lesson]:
         return [load_lesson(path, spec) for path in files.values()]
     path = files.get(document, Path(document))
     if document not in files and not path.exists():
-        _stop(f"no lesson {document!r}; expected {', '.join(files)} or a TOML file")
+        stop(f"no lesson {document!r}; expected {', '.join(files)} or a TOML file")
     return [load_lesson(path, spec)]

@@ -18,7 +18,16 @@ import click
 from ..spec import Report, Spec, SpecError, load_spec
 from . import auditing, comparing, showing, tables
 from .grading import commands as grading
-from .output import file_options, in_color, renderers, stop_commands, tell_github, terminal_width, write_all
+from .output import (
+    file_options,
+    in_color,
+    renderers,
+    stop,
+    stop_commands,
+    tell_github,
+    terminal_width,
+    write_all,
+)
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -38,16 +47,11 @@ def main() -> None:
     """
 
 
-def _stop(message: object, status: int = UNUSABLE) -> NoReturn:
-    click.echo(f"triu: {message}", err=True)
-    sys.exit(status)
-
-
 def _load(files: tuple[str, ...]) -> Spec:
     try:
         return load_spec(files)
     except SpecError as error:
-        _stop(error)
+        stop(error)
 
 
 _spec_option = click.option(
@@ -114,7 +118,7 @@ def check(
     transport: Started | None = None
     go_on = stop_commands() if github else None  # before anything of the candidate's can be printed
     if (target is None) == (command is None):
-        _stop("expected a TARGET, or --command COMMAND instead of it")
+        stop("expected a TARGET, or --command COMMAND instead of it")
     try:
         from .candidates.target import command_target, locate, mentions_torch
         from .candidates.transport import Command
@@ -151,30 +155,24 @@ def check(
     except (TriuError, SpecError) as error:
         if transport is not None:
             transport.close()
-        _stop(_clean(error))
+        stop(error)
     except SystemExit:
         raise
     except Exception as error:
-        _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
+        stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     try:
         with Progress(len(selected), "claims", quiet=quiet) as progress:
             report = opened.report(selected, lambda _: progress.step())
     except TriuError as error:
-        _stop(_clean(error))
+        stop(error)
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        _stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
+        stop(f"a fault of triu itself: {type(error).__name__}: {error}; please report it", SUITE_FAULT)
     finally:
         opened.close()
     _finish(report, files, show_binding, quiet, go_on)
-
-
-def _clean(error: object) -> str:
-    from ..reports.safe import clean_lines
-
-    return clean_lines(str(error))
 
 
 def _finish(
@@ -213,7 +211,7 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
     if claim is None:
         chosen = [c for c in spec.claims.values() if role in (None, c.role, *c.partners)]
         if not chosen:
-            _stop(f"no claim concerns a role {role!r}; roles: {', '.join(spec.roles)}")
+            stop(f"no claim concerns a role {role!r}; roles: {', '.join(spec.roles)}")
         click.echo(claims_text(chosen), nl=False)
         return
     known = spec.claims.get(claim)
@@ -224,9 +222,7 @@ def claims(claim: str | None, spec_files: tuple[str, ...], role: str | None) -> 
             return
         near = get_close_matches(claim, spec.claims, 1)
         if not matching:
-            _stop(
-                f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else '.'} `triu claims` lists all"
-            )
+            stop(f"no claim {claim!r}{f'; did you mean {near[0]}?' if near else '.'} `triu claims` lists all")
         known = matching[0]
     width = min(110, terminal_width())
     click.echo(claim_text(known, spec.properties[known.property_name], width), nl=False)
@@ -258,9 +254,9 @@ def replay(
     try:
         stored = from_json(Path(report).read_text("utf-8"))
     except OSError as error:
-        _stop(f"{report}: cannot be read: {error.strerror}")
+        stop(f"{report}: cannot be read: {error.strerror}")
     except ValueError as error:
-        _stop(f"{report}: {_clean(error)}")
+        stop(f"{report}: {error}")
     from ..reports.text import replay_text
     from .api import open_check
     from .candidates.errors import TriuError
@@ -279,7 +275,7 @@ def replay(
             in_process=in_process,
         )
     except TriuError as error:
-        _stop(_clean(error))
+        stop(error)
     width = terminal_width()
     states = []
     try:
@@ -327,7 +323,7 @@ def mutants(
     if not chosen:
         near = get_close_matches(pattern, [*known, *spec.roles], 1)
         guess = f"; did you mean {near[0]}?" if near else "."
-        _stop(f"no mutant matches {pattern!r}{guess} `triu mutants --list` lists all {len(known)}")
+        stop(f"no mutant matches {pattern!r}{guess} `triu mutants --list` lists all {len(known)}")
     if list_only:
         for mutant in chosen:
             click.echo(f"{mutant.id}  ({roles[mutant.id]}, {mutant.claim}; baseline/{mutant.file}.py)")
@@ -360,7 +356,7 @@ def mutants(
             try:
                 write_whole(Path(name), text)
             except OSError as error:
-                _stop(f"{name}: cannot be written: {error.strerror}; the matrix above is complete")
+                stop(f"{name}: cannot be written: {error.strerror}; the matrix above is complete")
     sys.exit(int(bool(idle_claims(kills, list(claims))) or not all(kill.killed for kill in kills)))
 
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from .output import file_options, in_color, terminal_width, write_all
+from .output import file_options, in_color, stop, terminal_width, write_all
 
 if TYPE_CHECKING:
     from ..reports.known import Known
     from ..spec import Report
 
 NO_REGRESSION, REGRESSION, UNUSABLE = 0, 1, 2
-
-
-def _stop(message: object) -> NoReturn:
-    from ..reports.safe import clean_lines
-
-    click.echo(f"triu: {clean_lines(str(message))}", err=True)
-    sys.exit(UNUSABLE)
 
 
 @click.command()
@@ -65,7 +58,7 @@ def diff(
     try:
         difference = compare(*reports, known)
     except ValueError as error:
-        _stop(f"{old}, {new}: {error}")
+        stop(f"{old}, {new}: {error}")
     render = {"json": partial(diff_json, difference), "markdown": partial(diff_markdown, difference)}
     if written_file is not None:
         entries = known_of(reports[1], earlier)
@@ -87,9 +80,9 @@ def _read(name: str, what: str) -> str:
     try:
         return Path(name).read_text("utf-8")
     except OSError as error:
-        _stop(f"{name}: cannot be read: {error.strerror}; expected {what}")
+        stop(f"{name}: cannot be read: {error.strerror}; expected {what}")
     except UnicodeDecodeError:
-        _stop(f"{name}: is no text in UTF-8; expected {what}")
+        stop(f"{name}: is no text in UTF-8; expected {what}")
 
 
 def _report(name: str) -> Report:
@@ -98,7 +91,7 @@ def _report(name: str) -> Report:
     try:
         return stored_report(name)
     except ValueError as error:
-        _stop(error)
+        stop(error)
 
 
 def _known(name: str) -> tuple[Known, ...]:
@@ -108,4 +101,4 @@ def _known(name: str) -> tuple[Known, ...]:
     try:
         return read_known(text)
     except KnownError as error:
-        _stop(f"{name}: {error}")
+        stop(f"{name}: {error}")

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -56,6 +56,14 @@ def write_all(files: Mapping[str, str | None], render: Mapping[str, Callable[[],
             click.echo(f"triu: {name}: cannot be written: {why}; what is printed is complete", err=True)
             complete = False
     return complete
+
+
+def stop(message: object, status: int = 2) -> NoReturn:
+    """End the command with a message on standard error; nothing in it moves a terminal's cursor."""
+    from ..reports.safe import clean_lines
+
+    click.echo(f"triu: {clean_lines(str(message))}", err=True)
+    sys.exit(status)
 
 
 def terminal_width() -> int:

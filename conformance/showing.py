@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..spec import Report
-from .output import file_options, in_color, renderers, terminal_width, write_all
+from .output import file_options, in_color, renderers, stop, terminal_width, write_all
 
 UNUSABLE = 2
 
@@ -32,10 +31,7 @@ def show(file: str, show_binding: bool, quiet: bool, **files: str | None) -> Non
     try:
         report = stored_report(file)
     except ValueError as error:
-        from ..reports.safe import clean_lines
-
-        click.echo(f"triu: {clean_lines(str(error))}", err=True)
-        sys.exit(UNUSABLE)
+        stop(error)
     complete = write_all(files, {form: partial(render, report) for form, render in renderers().items()})
     if quiet:
         click.echo(f"{headline(report)}\n{counts_line(report)}")
@@ -45,27 +41,19 @@ def show(file: str, show_binding: bool, quiet: bool, **files: str | None) -> Non
     sys.exit(0 if complete else UNUSABLE)
 
 
-def _document(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):  # told by the reader
-        return None
-
-
 def stored_report(file: str) -> Report:
     """The report in a file that ``triu check --json`` or ``triu grade`` wrote.
 
     Raises ValueError where it cannot be read, is no whole report, or is a grade without one.
     """
-    from ..reports import from_json
-    from ..reports.grade_json import grade_from_json
+    from ..reports.grade_json import grade_from_document
+    from ..reports.json_report import from_document, parsed
 
     try:
-        text = Path(file).read_text("utf-8")
-        document = _document(text) if '"submission"' in text else None
+        document = parsed(Path(file).read_text("utf-8"), "report", "write it again with triu check --json")
         if not isinstance(document, dict) or "submission" not in document:
-            return from_json(text)
-        grade = grade_from_json(text)
+            return from_document(document)
+        grade = grade_from_document(document)
     except OSError as error:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from ..spec import Report, Spec, SpecError, load_spec
-from .output import file_options, terminal_width, write_all
+from .output import file_options, stop, terminal_width, write_all
 from .progress import Progress
 
 UNUSABLE = 2
@@ -20,13 +19,6 @@ FORMS = {
     "markdown": "for a repository or a pull request",
     "csv": "for a spreadsheet",
 }
-
-
-def _stop(message: object) -> NoReturn:
-    from ..reports.safe import clean_lines
-
-    click.echo(f"triu: {clean_lines(str(message))}", err=True)
-    sys.exit(UNUSABLE)
 
 
 @click.command()
@@ -67,11 +59,11 @@ def table(
     kept = [name for name in targets if name.endswith(".json")]
     asked = [*stored, *targets] if len(kept) == len(targets) else [*targets, *stored]
     if not asked:
-        _stop("expected a TARGET or a stored report; for example: triu table baseline submission.py")
+        stop("expected a TARGET or a stored report; for example: triu table baseline submission.py")
     try:
         spec = load_spec(spec_files)
     except SpecError as error:
-        _stop(error)
+        stop(error)
     columns: list[Column] = []
     with Progress(len(asked), "candidates", quiet=quiet) as progress:
         for name in asked:
@@ -81,7 +73,7 @@ def table(
     if claims:
         columns = [(target, _only(found, claims)) for target, found in columns]
         if not any(isinstance(found, str) or found.verdicts for _, found in columns):
-            _stop(f"--claims {claims}: no claim matches; `triu claims` lists all ids")
+            stop(f"--claims {claims}: no claim matches; `triu claims` lists all ids")
     found = tabled(columns, some=bool(claims))
     complete = write_all(
         files,
@@ -94,16 +86,10 @@ def table(
     )
     if not quiet:
         click.echo(table_text(found, terminal_width()), nl=False)
-    for candidate in found.candidates:
-        if candidate.problem:
-            click.echo(f"triu: {_clean(candidate.problem)}", err=True)
-    sys.exit(0 if complete and not any(c.problem for c in found.candidates) else UNUSABLE)
-
-
-def _clean(text: str) -> str:
-    from ..reports.safe import clean_lines
-
-    return clean_lines(text)
+    problems = [candidate.problem for candidate in found.candidates if candidate.problem]
+    if problems:
+        stop("\n".join(problems))
+    sys.exit(0 if complete else UNUSABLE)
 
 
 def _stored(name: str) -> tuple[str, Report | str]:

@@ -12,7 +12,7 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from ..spec import FINDINGS, Audited, AuditedLesson, Finding, called
 from .safe import clean
-from .text import wrapped
+from .text import painter, wrapped
 
 AUDIT_FORMAT = 1
 FINDING_MARKS: Mapping[str, str] = {
@@ -48,7 +48,7 @@ def audit_text(
     if problems:
         rows = len({problem.split(":")[0] for problem in problems})
         first = f"✗ {_number(rows, 'row')} {'does' if rows == 1 else 'do'} not come out as declared:"
-        lines.append(f"\x1b[31m{first}\x1b[0m" if color else first)
+        lines.append(painter(color)(first, "red"))
         for problem in problems:
             told = wrapped(clean(problem), width - 4)
             lines += [f"  {told[0]}", *(f"    {line}" for line in told[1:])]

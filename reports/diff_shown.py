@@ -14,7 +14,7 @@ from .fingerprint import fingerprint, sentence
 from .json_report import finite
 from .known import BROKEN
 from .safe import clean, markdown
-from .text import MARKS, wrapped
+from .text import MARKS, painter, wrapped
 
 FORMAT = 1
 TITLES: Mapping[Kind, str] = {
@@ -71,12 +71,12 @@ def diff_text(
     difference: Difference, *, width: int = 100, color: bool = False, known_file: str = "the list"
 ) -> str:
     """The whole comparison for a terminal."""
-    red_or_green = "31" if difference.regressions else "32"
-    head = wrapped(headline(difference), width)
-    lines = [f"\x1b[{red_or_green}m{line}\x1b[0m" if color else line for line in head]
+    paint = painter(color)
+    outcome = "red" if difference.regressions else "green"
+    lines = [paint(line, outcome) for line in wrapped(headline(difference), width)]
     lines += wrapped(counts_line(difference), width) + wrapped(differing(difference), width)
     for title, changes in _sections(difference):
-        lines += ["", f"\x1b[1m{title}:\x1b[0m" if color else f"{title}:"]
+        lines += ["", paint(f"{title}:", "bold")]
         for group in _grouped(changes):
             lines += _line(group, width)
     if difference.idle:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from ..spec import Grade, Item, ItemScore, Milestone, Report, Verdict
 from ..spec.grade import GRADE_FORMAT, GradeStatus, ItemStatus
-from .json_report import finite, from_json, to_json
+from .json_report import as_document, finite, from_document, parsed
 
 
 def grade_to_json(grade: Grade) -> str:
@@ -43,7 +43,7 @@ def grade_to_json(grade: Grade) -> str:
         "seconds": grade.seconds,
         "seed": grade.seed,
         "extra": dict(grade.extra),
-        "report": None if grade.report is None else json.loads(to_json(grade.report)),
+        "report": None if grade.report is None else as_document(grade.report),
     }
     return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -53,14 +53,11 @@ def grade_from_json(text: str) -> Grade:
 
     Raises ValueError where the text is cut short, is of another format, or lacks a part.
     """
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"this is no whole triu grade, it may be cut short: {error}; grade it again"
-        ) from None
-    except RecursionError:
-        raise ValueError("this is no triu grade: it is nested too deeply; grade it again") from None
+    return grade_from_document(parsed(text, "grade", "grade it again"))
+
+
+def grade_from_document(document: Any) -> Grade:
+    """Read a grade from parsed JSON.  Raises ValueError as :func:`grade_from_json` does."""
     if not isinstance(document, dict) or "submission" not in document or "format" not in document:
         raise ValueError("this is no triu grade: it has no format or no submission; look which file it is")
     if document["format"] != GRADE_FORMAT:
@@ -76,7 +73,7 @@ def grade_from_json(text: str) -> Grade:
 
 
 def _read(document: Mapping[str, Any]) -> Grade:
-    report = None if document["report"] is None else from_json(json.dumps(document["report"]))
+    report = None if document["report"] is None else from_document(document["report"])
     profile, title = document["profile"]
     grade = Grade(
         submission=document["submission"],

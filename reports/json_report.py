@@ -24,15 +24,19 @@ def to_json(report: Report) -> str:
 
     Raises ValueError where it does not follow the schema: a fault of triu.
     """
-    document = finite(as_document(report))
-    complaint = _complaint(document)
-    if complaint:
-        raise ValueError(f"the report does not follow its own schema, a fault of triu: {complaint}")
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(as_document(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_document(report: Report) -> dict[str, Any]:
-    """The report as dictionaries and lists."""
+    """The report as JSON holds it.  Raises ValueError where it does not follow the schema: a fault of triu."""
+    document = finite(_document(report))
+    complaint = _complaint(document)
+    if complaint:
+        raise ValueError(f"the report does not follow its own schema, a fault of triu: {complaint}")
+    return document
+
+
+def _document(report: Report) -> dict[str, Any]:
     return {
         "format": report.format,
         "conforms": report.conforms,
@@ -52,14 +56,24 @@ def from_json(text: str) -> Report:
 
     Raises ValueError where the text is cut short, is of another format, or does not follow the schema.
     """
+    return from_document(parsed(text, "report", "write it again with triu check --json"))
+
+
+def parsed(text: str, what: str, advice: str) -> Any:
+    """JSON of a file of triu's.  Raises ValueError where it is cut short or no JSON."""
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
-        raise ValueError(
-            f"this is no whole triu report, it may be cut short: {error}; write it again with triu check --json"
-        ) from None
+        raise ValueError(f"this is no whole triu {what}, it may be cut short: {error}; {advice}") from None
     except RecursionError:
-        raise ValueError("this is no triu report: it is nested too deeply") from None
+        raise ValueError(f"this is no triu {what}: it is nested too deeply; {advice}") from None
+
+
+def from_document(document: Any) -> Report:
+    """Read a report from parsed JSON.
+
+    Raises ValueError where it is of another format, or does not follow the schema.
+    """
     if not isinstance(document, dict) or "format" not in document or "verdicts" not in document:
         raise ValueError("this is no triu report: it has no format or no verdicts; look which file it is")
     if document["format"] != REPORT_FORMAT:
@@ -70,11 +84,6 @@ def from_json(text: str) -> Report:
     complaint = _complaint(document)
     if complaint:
         raise ValueError(f"this triu report lacks a part or has one of another kind: {complaint}")
-    return from_document(document)
-
-
-def from_document(document: Mapping[str, Any]) -> Report:
-    """A report from what :func:`as_document` made, which must follow the schema."""
     return Report(
         candidate=document["candidate"],
         seed=document["seed"],

@@ -17,7 +17,7 @@ from .json_report import finite
 from .pages import page
 from .safe import clean, code_span, markdown
 from .spreadsheet import to_csv
-from .text import LOUD, MARKS, headline, wrapped
+from .text import LOUD, MARKS, wrapped
 
 TABLE_FORMAT = 1
 # The verdict of a cell is the worst on any object of the candidate.
@@ -330,7 +330,6 @@ def table_html(table: Table, columns: Sequence[Column]) -> str:
         script=True,
         candidates=table.candidates,
         versions=_versions,
-        headlines=[headline(r) if isinstance(r, Report) else "" for _, r in columns],
         roles=roles,
         totals=_totals(table),
         legend=_legend(table),

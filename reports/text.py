@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -67,7 +67,7 @@ def counts_line(report: Report) -> str:
 
 def to_text(report: Report, *, width: int = 100, color: bool = False, binding: bool = False) -> str:
     """The whole report as text of at most ``width`` columns."""
-    paint = _painter(color)
+    paint = painter(color)
     told = textwrap.wrap(headline(report), width, break_on_hyphens=False)
     lines = [*(paint(line, "green" if report.conforms else "red") for line in told), counts_line(report), ""]
     lines += _binding_full(report, width) if binding else _binding_short(report, width)
@@ -85,7 +85,8 @@ def to_text(report: Report, *, width: int = 100, color: bool = False, binding: b
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _painter(color: bool) -> Any:
+def painter(color: bool) -> Callable[[str, str], str]:
+    """What puts text into a colour by its name, or leaves it as it is."""
     codes = {"green": "32", "red": "31", "bold": "1", "dim": "2"}
     return lambda text, name: f"\x1b[{codes[name]}m{text}\x1b[0m" if color else text
 
@@ -261,7 +262,7 @@ def likely_line(likely: Likely, name: str) -> str:
 def failure_text(verdict: Verdict, width: int = 100) -> str:
     """One verdict that did not pass, as in the report."""
     report = Report({}, 0, (), (verdict,), {})
-    return "\n".join(_failure([verdict], width, _painter(False), report, set()))
+    return "\n".join(_failure([verdict], width, painter(False), report, set()))
 
 
 def side_by_side(failure: Failure, width: int) -> list[str]:

@@ -149,11 +149,8 @@ def _picture(trial: Trial, whole: Whole, case: Mapping[str, Any]) -> Picture | N
     observed = np.asarray(whole.observed)
     if observed.ndim != 2 or observed.size < 2 or not whole.wrong.any():
         return None
-    kind = (
-        whole.kind
-        if whole.kind != "matrix" or trial.subject.role.id != "positional_encoding"
-        else "positions"
-    )
+    encoding = trial.subject.role.id == "positional_encoding"
+    kind = "positions" if encoding and whole.kind == "matrix" else whole.kind
     rows, columns = whole.axes or _axes(trial, observed.shape)
     size = POSITIONS if kind == "positions" else (SHOWN, SHOWN)
     first = np.argwhere(whole.wrong)[0]

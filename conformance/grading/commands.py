@@ -7,14 +7,12 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ...spec import Grade, SpecError, load_spec
-
-if TYPE_CHECKING:
-    from .batch import OnGrade
+from ..output import stop
+from ..progress import Progress
 
 UNUSABLE, SUITE_FAULT = 2, 3
 
@@ -25,13 +23,6 @@ _profile_option = click.option(
 _spec_option = click.option(
     "--spec", "spec_files", multiple=True, metavar="FILE", help="A TOML file with more claims (repeatable)."
 )
-
-
-def _stop(message: object, status: int = UNUSABLE) -> NoReturn:
-    from ...reports.safe import clean_lines
-
-    click.echo(f"triu: {clean_lines(str(message))}", err=True)
-    sys.exit(status)
 
 
 @click.command()
@@ -92,23 +83,23 @@ def grade(
             found, ignored = [as_submission(submissions)], []
             if name is not None:
                 if not re.fullmatch(r"\w[\w. -]{0,80}", name):
-                    _stop(f"--name {name}: expected letters, digits, spaces, dots and hyphens")
+                    stop(f"--name {name}: expected letters, digits, spaces, dots and hyphens")
                 found = [replace(found[0], name=name)]
         else:
             found, ignored = find_submissions(submissions)
             found = [s for s in found if s.path.resolve() != out.resolve()]
         if not found:
-            _stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
+            stop(f"{submissions}: holds no submission; expected .py, .ipynb or .zip files, or folders")
         for wanted in only:
             if all(s.name != wanted for s in found):
-                _stop(
+                stop(
                     f"{submissions}: no submission is called {wanted}; there are {', '.join(s.name for s in found[:8])}"
                 )
         chosen = [s for s in found if not only or s.name in only]
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            _stop(f"{out}: no such folder can be made: {error.strerror}; choose another --out")
+            stop(f"{out}: no such folder can be made: {error.strerror}; choose another --out")
         order = batch.Order(
             profile_name if not Path(profile_name).is_file() else str(Path(profile_name).resolve()),
             tuple(str(Path(f).resolve()) for f in spec_files),
@@ -120,19 +111,19 @@ def grade(
         make, check = batch.local(min(count, len(chosen))), lambda: None
         if scheduler:
             make, check = batch.cluster(scheduler)
-        with _progress(len(chosen), quiet) as on_grade:
+        with Progress(len(chosen), "graded", quiet=quiet) as progress:
             grades = batch.run(
                 chosen, order, out, make,
                 regrade=regrade, remote=bool(scheduler), check=check, limit=64 if scheduler else 2 * count,
-                on_grade=on_grade,
+                on_grade=lambda *_: progress.step(),
             )  # fmt: skip
         rows, outdated = batch.with_earlier(grades, out, found, order, profile)
         table = batch.write_gradebook(out, rows, profile)
         page = batch.write_overview(out, rows, profile, outdated, len(found) - len(rows))
     except (TriuError, SpecError, SubmissionError) as error:
-        _stop(error)
+        stop(error)
     except OSError as error:
-        _stop(
+        stop(
             f"{error.filename or out}: {error.strerror or error}; what has a grade keeps it, "
             "and the same command goes on from there"
         )
@@ -143,39 +134,6 @@ def grade(
             "without --only they are graded again"
         )
     sys.exit(SUITE_FAULT if any(g.word == "grader" for g in grades) else 0)
-
-
-class _progress:
-    """A line with counts and time left on a terminal, a line for each submission elsewhere."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        self._total, self._quiet, self._count = total, quiet, 0
-        self._bar: Any = None
-
-    def __enter__(self) -> OnGrade:
-        if sys.stderr.isatty() and not self._quiet:
-            self._bar = click.progressbar(
-                length=self._total, label="graded", show_pos=True, show_eta=True, file=sys.stderr
-            ).__enter__()
-        return self._show
-
-    def __exit__(self, *error: Any) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-
-    def _show(self, found: Grade, known: bool) -> None:
-        from ...reports.safe import clean
-
-        self._count += 1
-        if self._bar is not None:
-            self._bar.update(1)
-        elif not self._quiet and not known:
-            told = (
-                f"{found.score} of {found.max_score}"
-                if found.status == "graded"
-                else f"ungradable: {found.word}"
-            )
-            click.echo(f"{self._count} of {self._total}  {clean(found.submission)}  {told}", err=True)
 
 
 def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path, page: Path) -> str:
@@ -229,7 +187,7 @@ def profile_check(file: str, spec_files: tuple[str, ...]) -> None:
     try:
         found = load_profile(file, load_spec(spec_files))
     except (TriuError, SpecError) as error:
-        _stop(error)
+        stop(error)
     click.echo(f"{found.title}: {found.points} points, {len(found.claims)} claims")
     for part in found.milestones:
         click.echo(f"  {part.id}: {part.title}: {part.points} points")
@@ -252,16 +210,16 @@ def init(profile_name: str, folder: Path, spec_files: tuple[str, ...]) -> None:
         spec = load_spec(spec_files)
         files = starter(load_profile(profile_name, spec), spec)
     except (TriuError, SpecError) as error:
-        _stop(error)
+        stop(error)
     there = [name for name in files if (folder / name).exists()]
     if there:
-        _stop(f"{folder}: there is a {there[0]} already; nothing was written")
+        stop(f"{folder}: there is a {there[0]} already; nothing was written")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, "utf-8")
     except OSError as error:
-        _stop(f"{folder}: cannot be written: {error.strerror}")
+        stop(f"{folder}: cannot be written: {error.strerror}")
     for name in files:
         click.echo(str(folder / name))
 
@@ -280,7 +238,7 @@ def gradescope(profile_name: str, output: Path, spec_files: tuple[str, ...]) -> 
     try:
         write_autograder(profile_name, output, load_spec(spec_files), spec_files)
     except (TriuError, SpecError) as error:
-        _stop(error)
+        stop(error)
     except OSError as error:
-        _stop(f"{output}: cannot be written: {error.strerror}")
+        stop(f"{output}: cannot be written: {error.strerror}")
     click.echo(str(output))
