@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def grade(
             grades = batch.run(
                 chosen, order, out, make,
                 regrade=regrade, remote=bool(scheduler), check=check, limit=64 if scheduler else 2 * count,
-                on_grade=lambda *_: progress.step(),
+                on_grade=_teller(progress, len(chosen), quiet),
             )  # fmt: skip
         rows, outdated = batch.with_earlier(grades, out, found, order, profile)
         table = batch.write_gradebook(out, rows, profile)
@@ -134,6 +135,26 @@ def grade(
             "without --only they are graded again"
         )
     sys.exit(SUITE_FAULT if any(g.word == "grader" for g in grades) else 0)
+
+
+def _teller(progress: Progress, total: int, quiet: bool) -> Callable[[Grade, bool], None]:
+    """What is told of each grade: a step of the bar on a terminal, a line elsewhere, for the log of a long run."""
+    count = 0
+
+    def tell(found: Grade, known: bool) -> None:
+        nonlocal count
+        count += 1
+        progress.step()
+        if quiet or known or sys.stderr.isatty():
+            return
+        from ...reports.safe import clean
+
+        told = (
+            f"{found.score} of {found.max_score}" if found.status == "graded" else f"ungradable: {found.word}"
+        )
+        click.echo(f"{count} of {total}  {clean(found.submission)}  {told}", err=True)
+
+    return tell
 
 
 def _summary(grades: list[Grade], ignored: list[str], out: Path, table: Path, page: Path) -> str:
