@@ -133,9 +133,9 @@ def _short(text: str, limit: int = 120) -> str:
 
 def _polarity(item: BoundObject) -> str:
     value, how = item.conventions.get("polarity", ("", ""))
-    source = {"by name": "by its name", "by its author's words": "by its author's words"}.get(how)
-    if source is None:
+    if how not in ("by name", "by its author's words", "by the mask of its attention"):
         return ""
+    source = "by its name" if how == "by name" else how
     return {"block": f"True blocks, {source}", "allow": f"True allows, {source}"}.get(value, value)
 
 

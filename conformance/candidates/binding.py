@@ -13,7 +13,7 @@ from typing import Any
 from ...spec import Argument, Convention, Role, Spec
 from .declarations import check_declarations
 from .errors import ConventionError
-from .names import bare, name_rank, plain, rank_among
+from .names import bare, counted, name_rank, plain, rank_among
 from .said import polarity
 from .settings import GLOBAL
 from .target import Declarations
@@ -69,18 +69,26 @@ class Binding:
 
     @property
     def settings(self) -> str:
-        """Where its sizes come from, if not from parameters of its own: ``config`` or ``constants n_embd, n_head``."""
+        """Where its sizes come from, if not from parameters of its own alone: ``config`` or ``constants n_embd, n_head``."""
+        if "factory" in self.entry:
+            return str(self.entry["factory"]).partition(":")[2]
+        parts = [
+            f"{name} ({how['name']})"
+            for name, how in self.entry.get("configs", {}).items()
+            if how["kind"] == "part"
+        ]
         used = [
             name
             for argument, place in self.constructor.items()
             for name in (place.name, *place.also)
-            if argument != "dropout"
+            if argument != "dropout" and not (parts and name.partition(".")[0] in self.entry["configs"])
         ]
         constants = [name.removeprefix(GLOBAL) for name in used if name.startswith(GLOBAL)]
         configs = dict.fromkeys(
             name.partition(".")[0] for name in used if "." in name and not name.startswith(GLOBAL)
         )
-        return " and ".join([*configs, *([f"constants {', '.join(constants)}"] if constants else [])])
+        said = [f"parts {', '.join(parts)}"] if parts else []
+        return " and ".join([*said, *configs, *([f"constants {', '.join(constants)}"] if constants else [])])
 
     @property
     def path(self) -> str:
@@ -118,6 +126,7 @@ def bind(
     if not declared.of_assignment:
         check_declarations(spec, entries, declared)
     assigned = {name: role for role, names in declared.roles.items() for name in names}
+    entries = [_with_parts(spec, entry) for entry in entries]
     found: list[Binding] = []
     for entry in entries:
         if only and entry["name"] != only:
@@ -151,7 +160,75 @@ def bind(
     for binding in found:  # the same name in two files of a folder
         if names.count(binding.entry["name"]) > 1 and isinstance(binding.entry, dict):
             binding.entry["label"] = binding.entry["path"].replace(":", ".")
-    return _without_shadows(spec, found)
+    return _like_attention(_without_shadows(spec, found))
+
+
+BY_ATTENTION = "by the mask of its attention"
+
+
+def _like_attention(found: Sequence[Binding]) -> list[Binding]:
+    """In blocks and models a mask whose name says nothing means what it means in the attention that they use."""
+    meanings: dict[str, str] = {
+        binding.entry["defined_as"]: binding.conventions["polarity"][0]
+        for binding in found
+        if binding.role.id in ("attention", "multihead_attention", "cross_attention")
+        and not binding.problem
+        and masks_of(_polarity(binding.role), binding.role, binding.arguments)
+    }
+    result = []
+    for binding in found:
+        meant = {meanings[name] for name in binding.entry.get("uses", ()) if name in meanings}
+        if len(meant) == 1 and binding.role.id in WITH_ATTENTION:
+            told = (meant.pop(), BY_ATTENTION)
+            conventions = {n: told if _is_unsaid(binding, n) else v for n, v in binding.conventions.items()}
+            binding = replace(binding, conventions=conventions)
+        result.append(binding)
+    return result
+
+
+def _polarity(role: Role) -> Convention:
+    found = role.convention("polarity")
+    assert found is not None, role.id
+    return found
+
+
+def _is_unsaid(binding: Binding, name: str) -> bool:
+    """Whether a block's or a model's polarity is but the role's default."""
+    convention = binding.role.convention(name)
+    return (
+        convention is not None
+        and {"allow", "block"} <= convention.values.keys()
+        and binding.conventions[name][1] == "by name"
+        and bool(masks_of(convention, binding.role, binding.arguments))
+        and not _named_value(convention, binding.role, binding.entry, binding.arguments)
+    )
+
+
+WITH_ATTENTION = ("decoder_block", "encoder_block", "decoder_only_block", "decoder_stack", "encoder_decoder")
+
+
+PARTS = {
+    "attention": "multihead_attention",
+    "feed_forward": "feed_forward",
+    "norm": "layer_norm",
+    "block": "decoder_block",
+}
+
+
+def _with_parts(spec: Spec, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object's description, with what its parts take spelled canonically: of a feed-forward's ``hidden`` it is d_ff."""
+    init = [dict(p) for p in entry.get("init") or ()]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for parameter in init:
+        if parameter.get("part") in PARTS:
+            groups.setdefault((parameter["name"].rpartition(".")[0], parameter["part"]), []).append(parameter)
+    for (_, part), parameters in groups.items():
+        written = [{**p, "name": p["spelled"], "spelled": p["spelled"]} for p in parameters]
+        matched = match(written, spec.roles[PARTS[part]].constructor, {})
+        canonical = {place.name: name for name, place in matched.items()} if isinstance(matched, dict) else {}
+        for parameter in parameters:
+            parameter["spelled"] = canonical.get(parameter["spelled"], parameter["spelled"])
+    return {**entry, "init": init} if groups else entry
 
 
 def _fit(binding: Binding) -> tuple[bool, int, int, int]:
@@ -293,6 +370,7 @@ def match(
             else:
                 matched[name] = place
         left = still
+    left = _counted_and_dropped(left, arguments, matched)
     for argument in arguments:  # a lone S is the length that is required, not the second one that is not
         if argument.required and argument.name not in matched and argument.unless not in matched:
             for other in arguments:
@@ -304,10 +382,39 @@ def match(
         name = _argument_for(parameter["name"], arguments, {}, plain) if "spelled" in parameter else None
         if name in matched:
             matched[name] = replace(matched[name], also=(*matched[name].also, place.name))
-    unknown = [parameter["name"] for parameter, _ in left if not parameter["has_default"]]
+        elif not parameter["has_default"]:
+            unknown.append(place.name)
     if unknown:
         return f"needs {', '.join(map(repr, unknown))}, which is none of the role's arguments"
     return matched
+
+
+def _counted_and_dropped(
+    left: Sequence[tuple[Mapping[str, Any], Parameter]],
+    arguments: Sequence[Argument],
+    matched: dict[str, Parameter],
+) -> list[tuple[Mapping[str, Any], Parameter]]:
+    """Numbers of something by whatever word for a number, and dropout by whatever name; what is left after that."""
+    still = []
+    for parameter, place in left:
+        name, what = parameter["name"], counted(parameter["name"])
+        alike = [
+            argument.name
+            for argument in arguments
+            if argument.kind == "size"
+            and what
+            and argument.name not in matched
+            and what in {*map(counted, argument.names), *(plain(n).removesuffix("s") for n in argument.names)}
+        ]
+        dropped = "drop" in plain(name) and any(argument.name == "dropout" for argument in arguments)
+        if alike and place.position is None:
+            matched[alike[0]] = place
+        elif dropped and not place.has_default and place.position is None:
+            known = matched.get("dropout")
+            matched["dropout"] = replace(known, also=(*known.also, place.name)) if known else place
+        else:
+            still.append((parameter, place))
+    return still
 
 
 def _argument_for(
@@ -337,6 +444,14 @@ def _convention(
     said = _said(convention, role, entry, arguments)
     if said and not (_additive_by_name(convention, entry) and "True" not in str(entry.get("doc", ""))):
         return said, "by its author's words"
+    named = _named_value(convention, role, entry, arguments)
+    return named or convention.default, "by name" if named or convention.kind == "named" else "default"
+
+
+def _named_value(
+    convention: Convention, role: Role, entry: Mapping[str, Any], arguments: Mapping[str, Parameter]
+) -> str:
+    """The value that follows from the name of the object or of a mask, or nothing."""
     names = [
         entry["name"].rsplit(".", 1)[-1],
         *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
@@ -344,8 +459,8 @@ def _convention(
     for value, known in convention.by_name.items():  # in the order of the spec: what is special comes first
         loosely = tuple(k for k in known if not k.startswith("="))
         if any(f"={name}" in known or rank_among(loosely, name) for name in names):
-            return value, "by name"
-    return convention.default, "by name" if convention.kind == "named" else "default"
+            return value
+    return ""
 
 
 def _additive_by_name(convention: Convention, entry: Mapping[str, Any]) -> bool:

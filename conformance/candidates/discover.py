@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import settings
+from . import parts, settings
 
 MAX_OBJECTS = 2000
 MAX_DOC = 6000
@@ -45,6 +45,8 @@ def describe(
             seen[id(value)] = len(entries)
             entries.append(entry)
             entries += _static_methods(module_name, attribute, value, own)
+    factories = {entry.get("factory") for entry in entries}
+    entries = [entry for entry in entries if entry["path"] not in factories]  # judged as what they make
     for dotted in named:
         for module_name, module in modules.items():
             value = resolve(module, dotted)
@@ -120,8 +122,15 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
             entry["init"] = _parameters(value, name)
             assert isinstance(value, type)
             entry["activations"] = settings.activations(value, frozenset(own))
+            entry["uses"] = settings.used(value, frozenset(own))
+            factory = (
+                parts.factory_of(value, frozenset(own)) if parts.takes_parts(value, frozenset(own)) else None
+            )
             more = settings.extended(value, entry["init"], frozenset(own))
-            if more is not None:
+            if factory is not None:
+                entry["written"], entry["init"] = entry["init"], _parameters(factory, factory.__name__)
+                entry["factory"] = f"{path.partition(':')[0]}:{factory.__name__}"
+            elif more is not None:
                 entry["written"], (entry["init"], entry["configs"]) = entry["init"], more
         entry["methods"] = {
             method: _parameters(function, method, bound=True) for method, function in _methods(home)

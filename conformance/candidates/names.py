@@ -53,6 +53,17 @@ def bare(name: str) -> str:
     return "".join([part for part in parts if part not in FILLERS] or parts)
 
 
+COUNTING = frozenset("n num nb nr no number count counts of total amount qty".split())
+
+
+@lru_cache(maxsize=4096)
+def counted(name: str) -> str:
+    """What a number counts: ``head`` of ``heads_count``, ``number_of_heads`` and ``n_heads``; nothing if it says no number."""
+    parts = words(name)
+    left = [part.removesuffix("s") for part in parts if part not in COUNTING]
+    return "".join(left) if 0 < len(left) < len(parts) else ""
+
+
 def name_rank(role: Role, name: str) -> int | None:
     """How well an object's name fits a role, as :func:`rank_among` says."""
     return rank_among(role.names, name.rsplit(".", 1)[-1])

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from . import parts
+
 GLOBAL = "global "
 NAMED_CONFIG = re.compile(
     r"((model|gpt|transformer|decoder|net|lm|m)_?)?"
@@ -118,9 +120,11 @@ def extended(
     """The constructor's parameters with settings beside them, and how each configuration is made; None for none."""
     if parameters is None:
         return None
-    configs = configs_of(home, own)
-    found = [dict(p) for p in parameters if p["name"] not in configs]
+    configs, taken = configs_of(home, own), parts.parts_of(home, own)
+    found = [dict(p) for p in parameters if p["name"] not in {*configs, *taken}]
     written = {p["name"] for p in parameters}
+    for part in taken.values():
+        found += part.described(own, 0)
     for config in configs.values():
         found += [
             _parameter(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
@@ -130,9 +134,10 @@ def extended(
         for name, places in globals_of(home, own).items()
         if name not in written
     ]
-    if len(found) == len(parameters) and not configs:
+    if len(found) == len(parameters) and not configs and not taken:
         return None
-    return found, {c.parameter: {"kind": _told(c), "name": c.name} for c in configs.values()}
+    told = {c.parameter: {"kind": _told(c), "name": c.name} for c in configs.values()}
+    return found, {**told, **{name: part.told(own) for name, part in taken.items()}}
 
 
 def _told(config: Config) -> str:
@@ -156,7 +161,7 @@ def filled(home: Any, named: Mapping[str, Any], own: frozenset[str]) -> tuple[di
     if not isinstance(home, type):
         return dict(named), {}
     constants = {k.removeprefix(GLOBAL): v for k, v in named.items() if k.startswith(GLOBAL)}
-    plain = {k: v for k, v in named.items() if "." not in k and not k.startswith(GLOBAL)}
+    plain = parts.with_parts(home, {k: v for k, v in named.items() if not k.startswith(GLOBAL)}, own)
     for parameter, config in configs_of(home, own).items():
         if parameter not in plain:
             start = f"{parameter}."
@@ -290,6 +295,16 @@ def activations(home: type, own: frozenset[str]) -> list[str]:
     }
     found = [values for part, values in ACTIVATIONS.items() if any(part in name for name in said)]
     return [value for values in found for value in values]
+
+
+def used(home: type, own: frozenset[str]) -> list[str]:
+    """The candidate's classes and functions that a class uses, its parts among them."""
+    homes, names = [home], dict[str, None]()
+    while homes:
+        current = homes.pop()
+        names |= dict.fromkeys(f.__qualname__.partition(".")[0] for f in reached(current, own))
+        homes += [p.home for p in parts.parts_of(current, own).values() if p.home.__name__ not in names]
+    return [name for name in names if name != home.__name__]
 
 
 def code_names(code: types.CodeType, *, strings: bool = False) -> list[str]:

@@ -272,7 +272,8 @@ class Subject:
                     self.dropout if argument.name == "dropout" else self._constant(argument, case)
                 )
         args, kwargs = arrange(self.binding.constructor, given)
-        return Built(self.binding.path, args, kwargs, double, self.owner)
+        factory = self.binding.entry.get("factory", "")
+        return Built(factory or self.binding.path, args, kwargs, double, self.owner, called=bool(factory))
 
     def make_call(
         self, case: Mapping[str, Any], values: Mapping[str, Any], double: bool = False, **options: Any

@@ -283,7 +283,11 @@ class Matcher:
             what = f"{self.whole} behaves exactly like one with this mistake: {fault.fault}"
             return Departs(what, known=True, mutant=fault.mutant)
         where = self._where(nearest)
-        what = f"{self.whole} does not compute what the reference does with the same weights{where}"
+        rows = observed.shape[1] if observed.ndim == 3 else len(observed)
+        what = (
+            f"{self.whole} does not compute what the reference does with the same weights, "
+            f"here on {rows} rows{where}"
+        )
         return Departs(what, self._in_base(nearest[0]), observed)
 
     def _told_apart(self, alike: Sequence[Blueprint]) -> Blueprint:

@@ -129,6 +129,10 @@ def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
         values = {k.removeprefix(start): v for k, v in built.kwargs.items() if k.startswith(start)}
         fields = ", ".join(f"{k}={v!r}" for k, v in values.items())
         source = how["name"] and f"sys.modules[{name}.__module__].{how['name']}"
+        if how["kind"] == "part":
+            given[parameter] = Name(_part(how, values, f"sys.modules[{name}.__module__]."))
+            lines += ["import sys"] if "import sys" not in lines else []
+            continue
         if how["kind"] == "class":
             text = f"{source}({fields})"
         elif how["kind"] == "bare":
@@ -145,6 +149,17 @@ def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
         lines += [f"vars({parameter}).update({fields})"] if how["kind"] in ("bare", "value") else []
         given[parameter] = Name(parameter)
     return lines, given
+
+
+def _part(how: Mapping[str, Any], values: Mapping[str, Any], module: str) -> str:
+    """The expression that makes a submodule, with those that it takes itself."""
+    fields = {k: repr(v) for k, v in values.items() if "." not in k and not (how["several"] and k == "len")}
+    for name, inner in how["parts"].items():
+        start = f"{name}."
+        within = {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
+        fields[name] = _part(inner, within, module)
+    made = f"{module}{how['name']}({', '.join(f'{k}={v}' for k, v in fields.items())})"
+    return f"torch.nn.ModuleList([{made} for _ in range({values.get('len', 2)})])" if how["several"] else made
 
 
 class Name(str):

@@ -188,6 +188,8 @@ def capacity(trial: Trial) -> None:
         if error.kind == "exception":
             return
         raise
+    if getattr(trial.subject, "form", "") != "adds" and table.ndim == 2 and 1 < len(table) < trial.case["T"]:
+        return  # rows to be added by others, who cannot add too few of them
     what = f"one position beyond max_len = {trial.case['max_len']} was asked for without an error: the entry"
     if trial.subject.convention("values") == "learned":
         raise Violation(

@@ -15,7 +15,7 @@ from ..candidates.subject import kept
 from ..engine import blueprints, stacks
 from ..engine.cases import Case, Inputs, OutOfDomain, Unseen, normal
 from ..engine.matching import Departs, Matched, Undetermined
-from ..engine.trial import Difference, Trial, Violation, focus
+from ..engine.trial import Difference, Trial, Violation, focus, marked
 from .layers import layer_of
 
 __all__ = [
@@ -44,6 +44,7 @@ def matching(trial: Trial) -> Matched:
         subject.matches[key] = found
     if isinstance(found, Departs):
         difference = None
+        subject.last_calls = ()  # weights were set from outside; no call alone shows that
         if found.expected is not None and found.observed is not None:
             difference = _difference(found.expected, found.observed)
         raise Violation(found.what, difference, found.mutant)
@@ -113,7 +114,7 @@ def _difference(expected: np.ndarray, observed: np.ndarray) -> Difference:
         wrong = ~(np.abs(expected - observed) <= 1e-6)
     index = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.any() else (0,) * expected.ndim
     shown, inner = focus(observed, index)
-    return Difference(focus(expected, index)[0], shown, inner)
+    return Difference(focus(expected, index)[0], shown, inner, marked(wrong, index))
 
 
 def recomputed(trial: Trial) -> None:
