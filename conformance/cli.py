@@ -196,7 +196,9 @@ def _finish(
         go_on()
         tell_github(report)
     status = CONFORMS if report.conforms else SUITE_FAULT if report.suite_fault else DOES_NOT
-    sys.exit(status if complete else UNUSABLE)
+    if not complete or not report.provides:  # where nothing was judged, nothing is wrong
+        status = UNUSABLE
+    sys.exit(status)
 
 
 @main.command()

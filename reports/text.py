@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,9 @@ def headline(report: Report) -> str:
     if report.suite_fault:
         return f"{name}: triu itself is at fault; no verdict"
     if report.conforms:
-        return f"{name} conforms"
+        return f"{name} conforms{_left_out(report)}"
+    if not report.provides:
+        return f"{name}: nothing could be judged{_why_not(report)}"
     must = [v for v in report.verdicts if v.breaks_conformance and v.verdict != "blocked"]
     if not must:
         return f"{name} does not conform"
@@ -56,6 +59,26 @@ def headline(report: Report) -> str:
     kinds = {word: sum(words.get(v.verdict) == word for v in must) for word in words.values()}
     counted = ", ".join(f"{n} claim{'s' * (n > 1)} {word}" for word, n in kinds.items() if n)
     return f"{name} does not conform: {counted}"
+
+
+def _left_out(report: Report) -> str:
+    """The objects with the name of a role that were not judged in any, where there are some."""
+    judged = {item.object for item in report.binding if item.judged}
+    names = [name for name in dict.fromkeys(i.object for i in report.binding) if name not in judged]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f" in what was judged; not judged: {', '.join(map(clean, names[: 3 if more else 4]))}{more}"
+
+
+def _why_not(report: Report) -> str:
+    """Why most claims on what was found, or all of them, do not concern it."""
+    found = [v for v in report.verdicts if v.object != "—"]
+    reasons = Counter((v.object if found else "", v.reason) for v in found or report.verdicts)
+    if not reasons:
+        return ""
+    name, reason = reasons.most_common(1)[0][0]
+    return f": {_short(f'{name}: {reason}' if name else reason, 300)}"
 
 
 def counts_line(report: Report) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 import types
 
 import numpy as np
 import pytest
 from triu.conformance import check
+from triu.conformance.candidates import said
 from triu.conformance.candidates.binding import bind
 from triu.conformance.candidates.discover import describe
 from triu.conformance.candidates.errors import ConventionError
@@ -124,8 +127,14 @@ def test_a_near_miss_is_told_when_nothing_is_found():
 
 
 @pytest.mark.parametrize("name", ["_causal_mask", "__causal_mask"])
-def test_a_private_name_is_not_bound(name):
-    assert bound(f"def {name}(T): return T") == {}
+def test_a_private_name_is_not_bound_beside_a_public_one(name):
+    source = f"def {name}(T): return T\ndef padding_mask(lengths): return lengths"
+    assert bound(source) == {"padding_mask": "padding_mask"}
+
+
+def test_a_private_name_is_bound_where_there_is_no_other():
+    assert bound("def _make_causal_mask(T): return T") == {"_make_causal_mask": "causal_mask"}
+    assert bound("def __causal_mask(T): return T") == {}
 
 
 def test_several_objects_for_one_role_are_each_bound():
@@ -481,3 +490,145 @@ def test_a_polarity_that_is_declared_for_the_role_holds():
 def test_a_polarity_that_is_declared_for_the_object_goes_before_that_of_the_role():
     declared = {"causal_mask": {"polarity": "allow"}, "build_causal_mask": {"polarity": "block"}}
     assert polarity("def build_causal_mask(T): return T", conventions=declared) == ("block", "declared")
+
+
+MAKES = "def causal_mask(T):\n    {}\n    return T"
+TAKES = "def attention(query, key, value, attn_mask):\n    {}\n    return value"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "value"),
+    [
+        (TAKES, "attn_mask[i, j] == 0 indicates that i should not be influenced by j", "allow"),
+        (
+            TAKES,
+            "- attn_mask: of shape (T, S), where 0 denotes a place\n      that must not influence the query",
+            "allow",
+        ),
+        (TAKES, "attn_mask (T, S): True signals a key\n    of the future", "block"),
+        (TAKES, "keys that may be seen are marked with True in attn_mask", "allow"),
+        (MAKES, "Places that are hidden\n    are filled with ones in this mask.", "block"),
+        (MAKES, "Returns a lower triangular matrix filled with ones", "allow"),
+        (MAKES, "A mask with ones in the strictly upper triangular part.", "block"),
+        (MAKES, "Upper triangular (above the diagonal) with ones.", "block"),
+    ],
+)
+def test_the_polarity_of_a_mask_follows_from_what_its_author_writes(source, words, value):
+    assert told(source, words) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (TAKES, "Blocked keys are set to 0 after the softmax, as attn_mask says."),  # weights
+        (TAKES, "ids in which 0 marks padding are behind attn_mask"),  # tokens
+        (TAKES, "attn_mask: 0 indicates keys\n    scores: those not allowed are -inf"),  # another item
+        (MAKES, "An upper triangular matrix of ones, which is then inverted."),
+        (MAKES, "The upper triangular part is zero and the rest ones."),
+        (MAKES, "Upper triangular with -inf."),
+        (TAKES, "Scores are multiplied by a lower triangular matrix of ones."),
+    ],
+)
+def test_what_is_said_of_something_else_is_not_taken_for_a_polarity(source, words):
+    assert told(source, words) == ""
+
+
+def test_a_comment_on_a_step_is_not_taken_for_what_comes_out():
+    assert (
+        told("def subsequent_mask(T):\n    up = T  # {}\n    return up == 0", "upper triangular, of ones")
+        == ""
+    )
+
+
+def told(source, words):
+    """The polarity that an author's words give, or nothing."""
+    text = source.format(words if "#" in source else f'"""{words}"""')
+    (node,) = ast.parse(text).body
+    doc = ast.get_docstring(node, clean=False) or ""
+    name = "attn_mask" if "attn_mask)" in text else ""
+    return said.polarity("\n".join([*re.findall("#.*", text), doc, doc]), name)
+
+
+# what probing shows
+
+
+CONSTANT = """
+import torch
+d_k = d_v = 64
+
+class ScaledDotProductAttention(torch.nn.Module):
+    def forward(self, Q, K, V, mask=None):
+        scores = Q @ K.mT / {scale}
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, float("-inf"))
+        return scores.softmax(-1) @ V
+"""
+FUNCTION = CONSTANT.replace(
+    "class ScaledDotProductAttention(torch.nn.Module):\n    def forward(self, ", "def attention("
+)
+DEFAULT = CONSTANT.replace("(self,", "(self, d_k=64,").replace(
+    "self, d_k=64, Q, K, V,", "self, Q, K, V, d_k=64,"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "scale", "verdict"),
+    [
+        (CONSTANT, "d_k ** 0.5", "passed"),
+        (CONSTANT, "d_k", "failed"),
+        (DEFAULT, "d_k ** 0.5", "passed"),
+        (DEFAULT, "d_k", "failed"),
+        (FUNCTION, "d_k ** 0.5", "unsupported"),  # nobody can set what a function reads
+        (FUNCTION, "d_k", "failed"),
+    ],
+)
+def test_the_width_that_attention_takes_from_a_constant_is_that_of_the_case(tmp_path, source, scale, verdict):
+    (tmp_path / "submission.py").write_text(source.format(scale=scale))
+    report = check(tmp_path / "submission.py", spec=SPEC, claims="attention.scaled,attention.trace-4")
+    found = {v.claim: v for v in report.verdicts}
+    assert found["attention.scaled"].verdict == verdict
+    assert found["attention.trace-4"].verdict == {"failed": "blocked"}.get(verdict, verdict)
+    if verdict == "failed" and source is CONSTANT:
+        assert "__module__].d_k = " in found["attention.scaled"].failure.snippet
+
+
+HEADS = """
+import torch
+from torch import nn
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.h = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (
+            layer(x).unflatten(-1, (self.h, -1)).transpose(1, 2)
+            for layer, x in ((self.q, query), (self.k, key), (self.v, value))
+        )
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None] == 0, float("-inf"))
+        weights = scores.softmax(-1)
+        B, h, T, S = weights.shape
+        return self.o((weights @ v).transpose(1, 2).flatten(2)), {shown}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shown", "result", "verdict"),
+    [
+        ("weights.mean(1)", "averaged over heads", "passed"),
+        ("weights[:, 0]", "of one head", "passed"),
+        ("weights[:, -1]", "of one head", "passed"),
+        ("scores.mean(1).softmax(-1)", "averaged over heads", "failed"),
+        ("weights.reshape(B, T, h, S).mean(2)", "averaged over heads", "failed"),
+        ("(weights[:, 0] * 2).softmax(-1)", "averaged over heads", "failed"),
+    ],
+)
+def test_weights_of_one_head_are_not_taken_for_the_average(tmp_path, shown, result, verdict):
+    (tmp_path / "submission.py").write_text(HEADS.format(shown=shown))
+    report = check(tmp_path / "submission.py", spec=SPEC, claims="multihead.recomputed")
+    assert [v.verdict for v in report.verdicts] == [verdict]
+    assert report.binding[0].conventions["result"][0] == f"(output, weights) {result}"

@@ -129,3 +129,67 @@ def test_target_and_command_exclude_each_other() -> None:
         )
         assert done.returncode == 2
         assert "--command" in done.stderr
+
+
+MASK = """
+def causal_mask(T):
+    '''True = blocked'''
+    return [[j > i for j in range(T)] for i in range(T)]
+"""
+UNBUILDABLE = """
+from torch import nn
+
+
+class GPT(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.words = nn.Embedding(cfg.vocab_size, cfg.dim)
+        self.heads, self.groups = cfg.n_heads, 3
+        assert cfg.n_heads % 3 == 0, "heads in groups of three"
+
+    def forward(self, ids):
+        return self.words(ids)
+"""
+PARTS = """
+import torch
+from torch import nn
+
+
+class Seq2Seq(nn.Module):
+    def __init__(self, reader, writer, oracle):
+        super().__init__()
+        self.reader, self.writer, self.oracle = reader, writer, oracle
+
+    def forward(self, src, trg):
+        return self.writer(trg, self.reader(src), self.oracle)
+"""
+
+
+def checked(tmp_path: Path, text: str, *options: str) -> tuple[int, str]:
+    """Exit status and first line for a file."""
+    path = tmp_path / "file.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "triu.conformance", "check", path.name, "--quiet", *options],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    return done.returncode, done.stdout.split("\n")[0]
+
+
+def test_where_nothing_could_be_judged_nothing_is_wrong(tmp_path: Path) -> None:
+    status, line = checked(tmp_path, UNBUILDABLE)
+    assert status == 2
+    assert line.startswith("file.py: nothing could be judged: GPT: ")
+    assert "heads in groups of three" in line
+    status, line = checked(tmp_path, MASK, "--claims", "attention.*")
+    assert (status, line) == (2, "file.py: nothing could be judged: it provides no attention")
+    assert checked(tmp_path, MASK.replace("j > i", "j >= i"))[0] == 1
+
+
+def test_what_conforms_says_what_was_not_judged(tmp_path: Path) -> None:
+    assert checked(tmp_path, MASK) == (0, "file.py conforms")
+    status, line = checked(tmp_path, MASK + PARTS)
+    assert (status, line) == (0, "file.py conforms in what was judged; not judged: Seq2Seq")
+    status, line = checked(tmp_path, MASK.replace("j > i", "j >= i") + PARTS)
+    assert status == 1
+    assert "not judged" not in line

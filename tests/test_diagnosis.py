@@ -120,3 +120,121 @@ def test_a_candidate_that_hangs_where_the_check_did_not_go_is_not_tried_again_an
     assert [v.claim for v in report.verdicts if v.verdict == "failed"] == ["attention.scaled"]
     late = [e for e in opened.session.log if e.error is not None and e.error.kind == "time-out"]
     assert len(late) <= 1
+
+
+VARIANTS = ROOT / "tests" / "variants"
+TRANSLATOR = "translator_by_pad_index.py"
+
+
+def failures(tmp_path: Path, claims: str, text: str, *changes: tuple[str, str]) -> dict[str, Any]:
+    """The failures of a candidate (a variant, or its text) with changes, by claim."""
+    text = (VARIANTS / text).read_text("utf-8") if text.endswith(".py") else text
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "submission.py"
+    path.write_text(text, "utf-8")
+    report = check(path, in_process=True, claims=claims)
+    return {v.claim: v.failure for v in report.verdicts if v.verdict in ("failed", "errored")}
+
+
+def name_of(failure: Any) -> str:
+    return failure.likely.mutant if failure.likely else ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("enc_src = layer(enc_src, src_mask)", "enc_src = layer(enc_src, None)", ""),
+        (
+            "self.src_stem(src)",
+            "self.src_stem(src.T).transpose(0, 1)",
+            "model-source-positions-along-batch",
+        ),
+    ],
+)
+def test_a_mistake_that_as_many_cases_speak_against_as_for_it_is_not_named(
+    tmp_path: Path, old: str, new: str, named: str
+) -> None:
+    found = failures(tmp_path, "encoder-decoder.*", TRANSLATOR, (old, new))
+    assert name_of(found["encoder-decoder.source-padding"]) == named
+
+
+def test_where_the_mistake_of_a_part_is_known_none_is_guessed_for_the_whole(tmp_path: Path) -> None:
+    by_view = (
+        "batch_size, -1, self.n_heads, self.head_dim).permute(0, 2, 1, 3)",
+        "batch_size, self.n_heads, -1, self.head_dim)",
+    )
+    found = failures(tmp_path, "multihead.*,encoder-decoder.*", TRANSLATOR, by_view)
+    assert name_of(found["multihead.mask"]) == "heads-split-by-view"
+    assert name_of(found["encoder-decoder.no-future"]) == ""
+
+
+def test_a_whole_whose_parts_hold_is_named_by_what_it_does(tmp_path: Path) -> None:
+    no_triangle = ("return trg_pad_mask & trg_sub_mask", "return trg_pad_mask")
+    found = failures(tmp_path, "multihead.*,decoder-block.*,encoder-decoder.*", TRANSLATOR, no_triangle)
+    assert name_of(found["encoder-decoder.no-future"]) == "model-no-mask-in-decode-step"
+
+
+def test_another_argument_that_is_changed_is_another_mistake(tmp_path: Path) -> None:
+    in_place = ("energy.masked_fill(mask == 0,", "energy.masked_fill(mask.logical_not_(),")
+    found = failures(tmp_path, "multihead.*", TRANSLATOR, in_place)
+    assert list(found) == ["multihead.unchanged-inputs"]
+    assert name_of(found["multihead.unchanged-inputs"]) == ""  # queries that are scaled in place are known
+
+
+def test_what_asks_for_an_error_is_not_met_by_a_declaration_under_which_no_call_succeeds(
+    tmp_path: Path,
+) -> None:
+    found = failures(tmp_path, "multihead.*", TRANSLATOR, ("assert hid_dim % n_heads == 0", "pass"))
+    assert list(found) == ["multihead.remainder"]
+    assert found["multihead.remainder"].meant == ""
+    negated = ("masked_fill(mask == 0", "masked_fill(mask == 1")
+    assert (
+        'polarity = "block"' in failures(tmp_path, "multihead.*", TRANSLATOR, negated)["multihead.mask"].meant
+    )
+
+
+def test_a_mistake_is_named_for_the_claims_alone_that_it_breaks(tmp_path: Path) -> None:
+    norm = (
+        "class Norm(nn.Module):\n"
+        "    def __init__(self, d):\n"
+        "        super().__init__()\n"
+        "        self.gain, self.shift = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))\n"
+        "    def forward(self, x):\n"
+        "        off = x - x.mean(-1, keepdim=True)\n"
+        "        return self.gain * off / (x.std(-1, keepdim=True) + 1e-6) + self.shift\n"
+        "class DecoderLayer("
+    )
+    found = failures(
+        tmp_path,
+        "decoder-block.*",
+        TRANSLATOR,
+        ("nn.LayerNorm(", "Norm("),
+        ("class DecoderLayer(", norm),
+        ("enc_src, enc_src, src_mask)", "enc_src, enc_src, None if src_mask is None else src_mask == 0)"),
+    )
+    assert name_of(found["decoder-block.recomputed"]) == "block-norms-unbiased"
+    assert name_of(found["decoder-block.memory-padding"]) == ""
+
+
+@pytest.mark.parametrize(("diagonal", "named"), [("1", "lm-mask-one-late"), ("block_size", "")])
+def test_two_mistakes_that_are_alike_in_what_first_breaks_are_told_apart_by_where_they_do(
+    tmp_path: Path, diagonal: str, named: str
+) -> None:
+    triangle = "torch.tril(torch.ones(block_size, block_size)"
+    change = (f"{triangle})", f"{triangle}, {diagonal})")
+    found = failures(tmp_path, "language-model.*", "lecture_gpt.py", change)
+    assert name_of(found["language-model.no-future"]) == named
+
+
+def test_where_nan_reaches_a_draw_the_advice_is_about_that(tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "def sample_token(logits, temperature=1.0):\n"
+        "    probs = torch.softmax(logits / temperature * float('inf'), dim=-1)\n"
+        "    return torch.multinomial(probs, 1).squeeze(-1)\n"
+    )
+    found = failures(tmp_path, "sample-token.*", text)
+    assert found
+    assert all("axis of the softmax" in failure.hint for failure in found.values())

@@ -424,3 +424,37 @@ def test_a_loop_that_goes_on_without_answers_is_stopped_once(judged):
     found, _ = judged(code, in_process=False, call_seconds=2.0)
     assert time.monotonic() - began < 10
     assert (found["ends"].verdict, "did not end" in found["ends"].failure.what) == ("errored", True)
+
+
+SPOKEN = """
+import torch
+
+def take(logits):
+    return {choice}
+
+def generate_text(model, idx, max_new_tokens):
+    for _ in range(max_new_tokens):
+        newest = take(model(idx)[:, -1])
+        idx = torch.cat([idx, newest], dim=1)  # the sampled token comes last
+    return idx
+"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "convention", "broken"),
+    [
+        ("logits.argmax(-1, keepdim=True)", "greedy", set()),
+        ("logits.softmax(-1).multinomial(1)", "sampled", set()),
+        (
+            "torch.distributions.Categorical(logits=logits.max() - logits).sample()[:, None]",
+            "sampled",
+            {"sampled"},
+        ),
+        ("logits.argmax(0, keepdim=True)[:, :1] * 0 + logits.topk(2).indices[:, 1:]", "greedy", {"greedy"}),
+    ],
+)
+def test_who_speaks_of_sampling_samples_only_where_the_code_may_draw(judged, choice, convention, broken):
+    found, conventions = judged(SPOKEN.format(choice=choice))
+    assert conventions["choice"] == convention
+    assert broken <= {claim for claim, v in found.items() if v.verdict in ("failed", "errored")}
+    assert broken or {v.verdict for v in found.values()} <= {"passed", "unsupported"}

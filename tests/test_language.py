@@ -429,6 +429,113 @@ def test_a_padding_mask_that_must_be_boolean_is_tried(tmp_path):
     assert verdicts(tmp_path, source, "padding")["padding"].verdict == "passed"
 
 
+SINGLE = """
+    def forward(self, ids, use_cache=False):
+        start = self.count if use_cache else 0
+        past = [tuple(t[:, :, :start] for t in pair) for pair in self.kept] if start else None
+        logits, new = self.body(ids, past, start)
+        if use_cache:
+            if not start:
+                self.kept = [tuple(torch.zeros(*t.shape[:2], self.size, t.size(-1)) for t in p) for p in new]
+            for pair, others in zip(self.kept, new):
+                for old, t in zip(pair, others):
+                    assert old.dtype == t.dtype, "the cache is of another dtype"
+                    old[:, :, : t.size(2)] = t
+            self.count += ids.size(1)
+        return logits
+
+    def reset_cache(self):
+        self.kept, self.count = None, 0
+"""
+
+
+def test_a_cache_in_single_precision_is_fed_and_judged_in_it(tmp_path):
+    right = verdicts(tmp_path, MODEL + SINGLE, "cache-steps", "cache-chunks", "cache-forgets", "prefix")
+    assert {v.verdict for v in right.values()} == {"passed"}, right
+    wrong = (MODEL + SINGLE).replace("arange(start, start + T)", "arange(T)")
+    found = verdicts(tmp_path, wrong, "cache-positions", "prefix", name="wrong.py")
+    assert [v.verdict for v in found.values()] == ["failed", "passed"]
+
+
+def test_a_single_precision_cache_that_must_be_passed_is_filled(tmp_path):
+    """It is never called without one, so that no call in double succeeds."""
+    source = (
+        MODEL
+        + """
+    def init_cache(self, batch_size):
+        size = (2, batch_size, self.h, self.size, self.e.embedding_dim // self.h)
+        return {"n": 0, "layers": [torch.zeros(size) for _ in self.layers]}
+
+    def forward(self, ids, cache):
+        start, end = cache["n"], cache["n"] + ids.size(1)
+        past = [(t[0, :, :, :start], t[1, :, :, :start]) for t in cache["layers"]] if start else None
+        logits, new = self.body(ids, past, start)
+        for t, (k, v) in zip(cache["layers"], new):
+            t[:, :, :, :end] = torch.stack([k, v])
+            assert t.dtype == k.dtype, "the cache is of another dtype"
+        cache["n"] = end
+        return logits
+"""
+    )
+    found = verdicts(tmp_path, source, "cache-steps", "cache-chunks")
+    assert {v.verdict for v in found.values()} == {"passed"}, found
+
+
+@pytest.mark.parametrize(("role", "wrong"), [("right", False), ("wrong", True)])
+def test_an_attention_with_a_cache_in_single_precision_is_judged_in_it(tmp_path, role, wrong):
+    source = BESIDE.replace(
+        "            self.kept =", "            k, v = k.float(), v.float()\n            self.kept ="
+    )
+    assert source != BESIDE
+    if wrong:
+        source = source.replace("torch.cat([self.kept[1], v], 2)", "torch.cat([v, self.kept[1]], 2)")
+    (tmp_path / f"{role}.py").write_text(source, "utf-8")
+    report = check(tmp_path / f"{role}.py", spec=SPEC, claims="cached-attention.*", in_process=True)
+    assert report.conforms is not wrong, report
+    assert report.counts["failed"] == int(wrong)
+
+
+def test_what_generates_with_a_cache_in_single_precision_is_not_accused(tmp_path):
+    source = (
+        MODEL
+        + """
+    def forward(self, ids):
+        return self.body(ids, None, 0)[0]
+
+    def generate(self, ids, max_new_tokens):
+        past, start, new = None, 0, ids
+        for _ in range(max_new_tokens):
+            logits, kept = self.body(new, past, start)
+            past = [(k.float(), v.float()) for k, v in kept]
+            assert past[0][0].dtype == kept[0][0].dtype, "the cache is of another dtype"
+            start, new = start + new.size(1), logits[:, -1:].argmax(-1)
+            ids = torch.cat([ids, new], 1)
+        return ids
+"""
+    )
+    assert verdicts(tmp_path, source, "generate")["generate"].verdict == "passed"
+    wrong = source.replace("self.body(new, past, start)", "self.body(new, past, 0)")
+    assert verdicts(tmp_path, wrong, "generate", name="wrong.py")["generate"].verdict == "failed"
+
+
+def test_a_cache_that_never_worked_is_told_with_its_first_error(tmp_path):
+    source = (
+        MODEL
+        + """
+    def forward(self, ids, use_cache=False):
+        return self.body(ids, self.nowhere if use_cache else None, 0)[0]
+"""
+    )
+    found = verdicts(tmp_path, source, "cache-steps", "cache-forgets")
+    for verdict in found.values():
+        assert verdict.verdict == "unsupported"
+        assert "first attempt" in verdict.reason
+        assert "'nowhere'" in verdict.reason
+    unused = source.replace("self.nowhere if use_cache else None", "None")
+    reason = verdicts(tmp_path, unused, "cache-steps", name="unused.py")["cache-steps"].reason
+    assert reason == "nothing is kept or returned by way of its use_cache"
+
+
 def test_every_way_of_cutting_is_found_once():
     assert compositions(3) == [(3,), (1, 2), (2, 1), (1, 1, 1)]
     assert len(set(compositions(6))) == 32

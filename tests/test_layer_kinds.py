@@ -440,3 +440,199 @@ def test_a_stack_that_is_said_to_give_the_last_position_alone(judge, words, verd
             return self.head(self.block(x, memory, tgt_mask=~past(x))[:, -1])
     """
     assert verdicts(judge(source, "decoder_stack", "no-future"))["no-future"] == verdict
+
+
+# norms and feed-forwards of another kind, which their code asks for by name
+
+ASKED = """
+class RMSNorm(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * self.gain
+
+class LayerNorm(nn.Module):
+    '''Subtract the mean, divide by the deviation.'''
+
+    def __init__(self, d):
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+
+    def forward(self, x):
+        return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * self.gain + self.shift
+
+class Gated(nn.Module):
+    def __init__(self, d, inner):
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(d, inner, bias=False), nn.Linear(d, inner, bias=False)
+        self.w2 = nn.Linear(inner, d, bias=False)
+
+    def forward(self, x):
+        return self.w2({gate})
+
+class Plain(nn.Module):
+    def __init__(self, d, inner):
+        super().__init__()
+        self.w1, self.w2 = nn.Linear(d, inner), nn.Linear(inner, d)
+
+    def forward(self, x):
+        return self.w2({act})
+
+class {name}(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.attn = Heads(d_model, n_heads)
+        self.ff = {ff}
+        self.n1, self.n2 = {norm}(d_model), {norm}(d_model)
+
+    def forward(self, x):
+        a = lambda y: self.attn.attend(y, y, past(y))[0]
+        {body}
+
+class FeedForward({base}):
+    pass
+"""
+SILU, PLAIN_RELU, RESIDUALS = (
+    "F.silu(self.w1(x)) * self.w3(x)",
+    "F.relu(self.w1(x))",
+    "x = x + a(self.n1(x)); return x + self.ff(self.n2(x))",
+)
+
+
+def asked(
+    norm="nn.LayerNorm",
+    ff="Plain(d_model, 4 * d_model)",
+    body=RESIDUALS,
+    gate=SILU,
+    act=PLAIN_RELU,
+    base="Plain",
+):
+    return ASKED.format(name="GPTBlock", norm=norm, ff=ff, body=body, gate=gate, act=act, base=base)
+
+
+POST = "x = self.n1(x + a(x)); return self.n2(x + self.ff(x))"
+NO_RESIDUAL = "x = x + a(self.n1(x)); return self.ff(self.n2(x))"
+GATED = "Gated(d_model, 4 * d_model)"
+
+
+@pytest.mark.parametrize("norm", ["RMSNorm", "nn.RMSNorm"])
+@pytest.mark.parametrize("body", [RESIDUALS, POST], ids=["pre", "post"])
+def test_a_block_with_an_rmsnorm_is_recomputed_with_it(judge, norm, body):
+    found = judge(asked(norm=norm, body=body), "decoder_only_block")
+    assert not accused(found)
+    assert verdicts(found)["recomputed"] == "passed"
+
+
+def test_a_block_that_is_to_have_a_layernorm_is_held_to_it(judge):
+    taught = {"decoder_only_block": {"norm_kind": "layer"}}
+    found = judge(asked(norm="nn.RMSNorm"), "decoder_only_block", "recomputed", conventions=taught)
+    assert verdicts(found)["recomputed"] == "failed"
+
+
+def test_a_layernorm_that_leaves_the_mean_in_is_told(judge):
+    found = judge(
+        asked(norm="LayerNorm").replace("class RMSNorm", "class Unused"), "decoder_only_block", "recomputed"
+    )
+    assert verdicts(found)["recomputed"] == "failed"
+    assert "norm_kind" in found["recomputed"].failure.meant
+
+
+@pytest.mark.parametrize("parts", [{"norm": "RMSNorm"}, {"ff": GATED}, {"norm": "nn.RMSNorm", "ff": GATED}])
+def test_a_missing_residual_beside_an_rmsnorm_or_a_gate_is_told(judge, parts):
+    found = judge(asked(body=NO_RESIDUAL, **parts), "decoder_only_block", "recomputed")
+    assert verdicts(found)["recomputed"] == "failed"
+    assert "residuals" in found["recomputed"].failure.what
+
+
+GATES = {
+    "silu": SILU,
+    "gelu": "F.gelu(self.w3(x)) * self.w1(x)",
+    "tanh": "F.gelu(self.w1(x), approximate='tanh') * self.w3(x)",
+}
+
+
+@pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
+@pytest.mark.parametrize("inner", ["4 * d_model", "d_model", "256", "8 * d_model // 3"])
+def test_a_gated_feed_forward_of_any_inner_width(judge, gate, inner):
+    made = f"Gated(d_model, {inner})"
+    source = (
+        asked(ff=made, gate=gate, base="Gated")
+        + f"""
+    def __init__(self, d_model):
+        super().__init__(d_model, {inner})
+"""
+    )
+    found = judge(source, "feed_forward")
+    assert not accused(found)
+    assert verdicts(found)["recomputed"] == "passed"
+    if inner != "d_model":  # matrices that are all square may as well be those of attention
+        found = judge(source, "decoder_only_block", "recomputed")
+        assert verdicts(found)["recomputed"] == "passed"
+
+
+@pytest.mark.parametrize("gate", ["self.w1(x) * self.w3(x)", "F.relu(self.w1(x)) * self.w3(x)"])
+def test_a_gate_where_relu_is_taught_is_told(judge, gate):
+    source = asked(ff=GATED, gate=gate, base="Gated")
+    assert verdicts(judge(source, "decoder_only_block", "recomputed"))["recomputed"] == "failed"
+    assert verdicts(judge(source, "feed_forward", "recomputed"))["recomputed"] == "failed"
+
+
+def test_a_gate_without_its_activation_is_told(judge):
+    source = asked(gate="F.silu(self.w3(x)) + self.w1(x)", base="Gated")
+    assert verdicts(judge(source, "feed_forward", "recomputed"))["recomputed"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "act", ["F.relu(self.w1(x)).square()", "F.relu(self.w1(x)) ** 2", "self.w1(x).relu().pow(2)"]
+)
+def test_a_squared_relu_is_asked_for(judge, act):
+    for role in ("feed_forward", "decoder_only_block"):
+        found = judge(asked(act=act), role)
+        assert not accused(found)
+        assert verdicts(found)["recomputed"] == "passed"
+
+
+@pytest.mark.parametrize("act", ["F.relu(self.w1(x)) * self.w1(x)", "self.w1(x).square()"])
+def test_a_square_that_nobody_asks_for_is_told(judge, act):
+    assert verdicts(judge(asked(act=act), "feed_forward", "recomputed"))["recomputed"] == "failed"
+
+
+NORM = """
+class {name}(nn.Module):
+    '''{words}'''
+
+    def __init__(self, d):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * self.gain
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "verdict"),
+    [
+        ("Norm", "RMSNorm, as the large models have it", "unsupported"),
+        ("Norm", "Root mean square layer normalization", "unsupported"),
+        ("Norm", "LayerNorm, which unlike RMSNorm subtracts the mean", "failed"),
+        ("Norm", "every row gets mean 0", "failed"),
+        ("LayerNorm", "like RMSNorm", "failed"),
+    ],
+)
+def test_what_is_called_an_rmsnorm_is_not_judged_as_a_layernorm(judge, name, words, verdict):
+    found = judge(NORM.format(name=name, words=words), "layer_norm", "formula")
+    assert verdicts(found)["formula"] == verdict
+
+
+def test_a_function_that_its_author_calls_an_rmsnorm(judge):
+    source = """
+    def norm(x):
+        # an RMSNorm without a gain
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+    """
+    assert verdicts(judge(source, "layer_norm", "formula"))["formula"] == "unsupported"
+    source = source.replace("an RMSNorm", "a norm")
+    assert verdicts(judge(source, "layer_norm", "formula"))["formula"] == "failed"

@@ -172,6 +172,92 @@ def test_what_encode_returns_reaches_decode_whatever_it_is():
         assert outcome(report, f"encoder-decoder.{claim}").verdict == "passed"
 
 
+class TwoVocabularies(nn.Module):
+    """A translator with a table of words for each side, which others tie or get wrong."""
+
+    def __init__(self, src_vocab, tgt_vocab, d_model, n_heads):
+        super().__init__()
+        self.src_words, self.tgt_words = nn.Embedding(src_vocab, d_model), nn.Embedding(tgt_vocab, d_model)
+        self.layer = nn.TransformerDecoderLayer(d_model, n_heads, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(d_model, tgt_vocab)
+
+    def forward(self, src, tgt):
+        mixed = self.layer(self.tgt_words(tgt), self.src_words(src), tgt_mask=triangle(tgt.size(1)))
+        return self.head(mixed)
+
+
+def tied(one, other):
+    def build(self, *args):
+        TwoVocabularies.__init__(self, *args)
+        getattr(self, one).weight = getattr(self, other).weight
+
+    return build
+
+
+def too_large(self, src_vocab, tgt_vocab, d_model, n_heads):
+    TwoVocabularies.__init__(self, tgt_vocab, tgt_vocab, d_model, n_heads)
+    self.head.weight = self.tgt_words.weight
+
+
+@pytest.mark.parametrize(
+    ("build", "verdict"),
+    [
+        (TwoVocabularies.__init__, "passed"),
+        (tied("src_words", "tgt_words"), "passed"),
+        (tied("tgt_words", "src_words"), "passed"),
+        (tied("head", "tgt_words"), "passed"),
+        (too_large, "failed"),
+    ],
+    ids=["apart", "the target's", "the source's", "with the head", "too large"],
+)
+def test_tied_words_are_one_vocabulary(build, verdict):
+    def init(self, src_vocab, tgt_vocab, d_model, n_heads):
+        build(self, src_vocab, tgt_vocab, d_model, n_heads)
+
+    candidate = type("Transformer", (TwoVocabularies,), {"__init__": init})
+    report = judged(candidate, "encoder-decoder.source-ids,encoder-decoder.shape,encoder-decoder.target-ids")
+    assert outcome(report, "encoder-decoder.shape").verdict == "passed"
+    assert outcome(report, "encoder-decoder.source-ids").verdict == verdict
+
+
+class Steps(Base):
+    def encode(self, src):
+        return self.words(src)
+
+    def decode(self, tgt, memory):
+        return Base.forward(self, tgt, memory)
+
+    def forward(self, src, trg):
+        return Base.forward(self, trg, self.encode(src))
+
+
+def of_vectors(self, tgt, memory):
+    return self.head(self.layers[0](tgt * 1.0, memory))
+
+
+def one_word(self, tgt, memory):
+    assert tgt.shape[1] == 1
+    return Base.forward(self, tgt, memory)
+
+
+@pytest.mark.parametrize(
+    ("decode", "verdict", "told"),
+    [
+        (lambda self, tgt, memory: self.decoder(tgt, memory), "errored", "no attribute 'decoder'"),
+        (lambda self, tgt, memory: no_such_name(tgt, memory), "errored", "no_such_name"),  # noqa: F821
+        (of_vectors, "unsupported", "the first attempt: "),
+        (one_word, "unsupported", "the first attempt: AssertionError"),
+        (Steps.decode, "passed", ""),
+    ],
+    ids=["attribute", "name", "vectors", "one word", "right"],
+)
+def test_a_decode_that_can_never_answer_is_told(decode, verdict, told):
+    report = judged(type("Translator", (Steps,), {"decode": decode}), "encoder-decoder.composition")
+    found = outcome(report, "encoder-decoder.composition")
+    assert found.verdict == verdict
+    assert told in (found.failure.what if found.failure else found.reason)
+
+
 def test_a_lesson_translator_without_forward_is_judged_by_its_steps():
     class TinyTranslator(nn.Module):
         def __init__(self, V, d, H, d_ff):
@@ -200,17 +286,29 @@ def test_the_other_polarity_is_told_and_can_be_declared():
     assert judged(candidate, FEW, conventions={"decoder_stack": {"polarity": "allow"}}).conforms
 
 
-def test_sequence_first_is_told_and_can_be_declared():
-    class DecoderStack(Base):
-        def forward(self, tgt, memory, tgt_key_padding_mask=None):
-            turned = super().run(tgt.mT, memory.transpose(0, 1), triangle(len(tgt)))
-            return turned.transpose(0, 1)
+class TimeMajor(Base):
+    """Layers with the sequence first, as PyTorch makes them."""
 
-        def run(self, tgt, memory, blocked):
-            assert tgt.shape[0] == memory.shape[0]
-            return super().run(tgt, memory, blocked)
+    def __init__(self, V, d, H, d_ff, n_layers):
+        super().__init__(V, d, H, d_ff, n_layers)
+        self.layers = nn.ModuleList(nn.TransformerDecoderLayer(d, H, d_ff, 0.0) for _ in range(n_layers))
+        self.places = nn.Parameter(torch.randn(80, d))
 
-    candidate = DecoderStack
+    def forward(self, tgt, memory):
+        return self.run(tgt, memory, triangle(tgt.size(0)))
+
+
+def test_sequence_first_is_seen_where_no_call_with_the_batch_first_succeeds():
+    candidate = type("DecoderStack", (TimeMajor,), {})
+    report = judged(candidate, FEW + ",decoder-stack.no-future,decoder-stack.batch")
+    assert report.conforms, report
+    assert report.binding[0].conventions["layout"] == ("sequence_first", "probed")
+    leaky = type("DecoderStack", (TimeMajor,), {"forward": lambda self, tgt, mem: self.run(tgt, mem, None)})
+    assert outcome(judged(leaky, "decoder-stack.no-future"), "decoder-stack.no-future").verdict == "failed"
+
+
+def test_sequence_first_is_told_where_the_author_says_otherwise_and_can_be_declared():
+    candidate = type("DecoderStack", (TimeMajor,), {"__doc__": "tgt: (B, T), memory: (B, S, d)"})
     wrong = outcome(judged(candidate, "decoder-stack.shape"), "decoder-stack.shape")
     assert wrong.verdict == "errored"
     assert 'layout = "sequence_first"' in wrong.reason
@@ -220,6 +318,38 @@ def test_sequence_first_is_told_and_can_be_declared():
         conventions={"decoder_stack": {"layout": "sequence_first"}},
     )
     assert report.conforms, report
+
+
+def length_from_the_batch(self, tgt, memory):
+    T, _ = tgt.shape
+    return self.run(tgt, memory, triangle(T))
+
+
+def batch_first_forgotten(self, tgt, memory):
+    return self.run(tgt, memory, triangle(tgt.size(1)))
+
+
+def places_along_the_batch(self, tgt, memory):
+    x = self.words(tgt) + self.places[: tgt.size(1)]
+    for layer in self.layers:
+        x = layer(x, memory, tgt_mask=triangle(tgt.size(0)))
+    return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("forward", "base"),
+    [
+        (length_from_the_batch, Base),
+        (batch_first_forgotten, TimeMajor),
+        (places_along_the_batch, TimeMajor),
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_a_mistake_with_the_batch_first_is_not_taken_for_the_sequence_first(forward, base):
+    report = judged(stack(forward, base), "decoder-stack.*")
+    assert outcome(report, "decoder-stack.shape").verdict == "errored"
+    assert "sequence_first" not in outcome(report, "decoder-stack.shape").reason
+    assert report.counts["passed"] == 0
 
 
 def test_a_leak_is_not_explained_by_an_absurd_layout():

@@ -264,6 +264,37 @@ def test_what_fits_another_convention_says_which_and_passes_when_declared(
     assert not broken(declared)
 
 
+def test_the_sum_over_labels_is_not_taken_for_the_loss_of_one(judge):
+    source = "def cal_loss(pred, gold, pad_idx): return F.cross_entropy(pred, gold.view(-1), ignore_index=pad_idx{})"
+    assert not broken(judge(source.format(""))[0])
+    verdicts, check = judge(source.format(", reduction='sum'"))
+    assert check.candidate.subjects[0].limits["layout"] == ("row",)
+    assert broken(verdicts) == {"teacher-forcing-loss.uniform"}
+    assert 'reduction = "sum"' in verdicts["teacher-forcing-loss.uniform"].failure.meant
+    declared, _ = judge(source.format(", reduction='sum'"), conventions={"cal_loss": {"reduction": "sum"}})
+    assert not broken(declared)
+    assert declared["teacher-forcing-loss.gradient"].verdict == "passed"
+    wrong, _ = judge(
+        source.format(", reduction='sum') * len(gold"), conventions={"cal_loss": {"reduction": "sum"}}
+    )
+    assert "teacher-forcing-loss.uniform" in broken(wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "layout"), [("", ("row", "batch")), ("The loss of a single token.", ("one",))]
+)
+def test_a_loss_for_one_position_that_also_sums_is_known_by_its_words(judge, words, layout):
+    source = f"""
+    def cross_entropy(logits, label):
+        '''{words}'''
+        z = logits - logits.max(-1, keepdims=True)
+        return -(np.eye(z.shape[-1])[label] * (z - np.log(np.exp(z).sum(-1, keepdims=True)))).sum()
+    """
+    verdicts, check = judge(source)
+    assert check.candidate.subjects[0].limits["layout"] == layout
+    assert broken(verdicts) == (set() if words else {"teacher-forcing-loss.uniform"})
+
+
 def test_a_function_for_one_sequence_is_not_held_to_batches_unless_its_author_speaks_of_them(judge):
     quiet, _ = judge("def shift_right(target): return target[:-1]")
     told, _ = judge("def shift_right(target):\n    '''target: (B, T)'''\n    return target[:-1]")

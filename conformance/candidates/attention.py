@@ -46,6 +46,11 @@ class AttentionSubject(AttentionCalls):
             self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
             return
         right = [layout for layout in accepted if self._is_right(layout)]
+        if not right and self.constant_width:
+            self.limits["d"] = (self.constant_width,)
+            right = [layout for layout in accepted if self._is_right(layout)]
+            if not right:
+                del self.limits["d"]
         # A layout that is accepted with another result, while one is right, was not meant to be supported,
         # unless it is the plain batch: a softmax over the wrong axis is right for a single sequence.
         self.layouts = [x for x in accepted if x in right or not right or (x == "3d" and right == ["2d"])]
@@ -66,12 +71,13 @@ class AttentionSubject(AttentionCalls):
 
     def _probe_inputs(self, layout: str, T: int = 4, S: int = 5) -> Inputs:
         """Sizes that differ from each other, so that no axis is taken for another: B = 2, h = 3, d = 6, d_v = 7."""
+        d = self.limits.get("d", (6,))[0]
         S = T if self.role.id == "causal_attention" else S
         case = Case({"layout": layout, "B": 2 if layout != "2d" else 1, "h": 3 if layout == "4d" else 1})
-        case = case.replaced(T=T, S=S, d=6, dv=7, mask="none", seed=11)
+        case = case.replaced(T=T, S=S, d=d, dv=7, mask="none", seed=11)
         rng, n = case.rng, case["B"] * case["h"]
         values: dict[str, Any] = {
-            name: normal(rng, (n, T if name == "query" else S, 6)) for name in ("query", "key")
+            name: normal(rng, (n, T if name == "query" else S, d)) for name in ("query", "key")
         }
         values["value"] = normal(rng, (n, S, 7))
         return Inputs(case, {**{k: v.astype(np.float32) for k, v in values.items()}, "mask": None})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from . import wire
 from .answers import at
 from .errors import CallFailed
 from .masks import MaskSubject
-from .session import Call
+from .names import plain
+from .session import Built, Call
+from .settings import GLOBAL
 from .subject import Results, Subject, WrongResult, kind_of
 
 # How a mask of canonical shape (B, h, T, S) is given: its name, and the axes that are kept.
@@ -36,6 +40,7 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
         "(B, S)": (0, 3),
     },
 }
+WIDTH = re.compile(r"d(im)?_?(k|qk|key|head)|(head|key|qk)_?dim|head_?size", re.IGNORECASE)
 LAYOUTS = {"3d": "(B, T, d)", "4d": "(B, h, T, d)", "2d": "(T, d)"}
 
 
@@ -56,6 +61,28 @@ class AttentionCalls(Subject):
     @property
     def takes_mask(self) -> bool:
         return "mask" in self.binding.arguments
+
+    def built(self, case: Mapping[str, Any], double: bool = False) -> Built:
+        """Where a class takes the width from a constant, a configuration or a default, these are set for each case."""
+        made = super().built(case, double)
+        init = self.binding.entry.get("init") or () if self.binding.entry["kind"] == "class" else ()
+        spelled = {
+            p["name"]: p.get("spelled", p["name"])
+            for p in init
+            if p["name"].startswith(GLOBAL) or "." in p["name"] or type(p["default"]) is int
+            if p["kind"] != "POSITIONAL_ONLY" and p["has_default"]
+        }
+        names = [name for name, word in spelled.items() if WIDTH.fullmatch(word)]
+        names = names or [name for name, word in spelled.items() if plain(word) == "dmodel"]
+        widths = dict.fromkeys(names, int(case["d"])) if names else {}
+        return replace(made, kwargs={**widths, **made.kwargs})
+
+    @property
+    def constant_width(self) -> int:
+        """The width for which a function is written that reads it from a constant, which nobody can set; 0 for none."""
+        constants = self.binding.entry.get("constants", {})
+        found = [value for name, value in constants.items() if WIDTH.fullmatch(name) and type(value) is int]
+        return max(found, default=0)
 
     def has(self, need: str) -> bool:
         if need == "batches":
@@ -158,6 +185,8 @@ class AttentionCalls(Subject):
     ) -> list[Call]:
         """One call, or for unbatched candidates one per instance."""
         case = {"d": inputs["query"].shape[-1], **inputs.case}
+        if case["d"] not in self.limits.get("d", (case["d"],)):
+            raise OutOfDomain(f"it takes its width from a constant, {self.constant_width}")
         dtype = inputs.case.get("dtype")
         dtype = dtype if dtype in ("bfloat16", "float16") else None
         arrays = {name: inputs[name] for name in ("query", "key", "value")}
@@ -178,6 +207,11 @@ class AttentionCalls(Subject):
             if mask is not None:
                 given["mask"] = self._instance(mask, n) if layout == "2d" and mask.values.ndim == 3 else mask
             given.update(options or {})
+            width = self.binding.arguments.get("d_k")
+            if (
+                width is not None and width.fixed and WIDTH.fullmatch(width.name)
+            ):  # the default fits one width
+                given["d_k"] = int(case["d"])
             calls.append(self.make_call(case, given))
         return calls
 

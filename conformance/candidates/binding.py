@@ -13,10 +13,11 @@ from typing import Any
 from ...spec import Argument, Convention, Role, Spec
 from .declarations import check_declarations
 from .errors import ConventionError
-from .names import bare, counted, name_rank, plain, rank_among
+from .names import bare, counted, name_rank, plain, rank_among, words
 from .said import polarity
 from .settings import GLOBAL
 from .target import Declarations
+from .usual import usual
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Parameter:
     position: int | None = None
     has_default: bool = False
     also: tuple[str, ...] = ()  # settings that say the same and get the same
+    fixed: bool = False  # its default is a number, right for other sizes than those of a case
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,16 @@ def bind(
     """
     if not declared.of_assignment:
         check_declarations(spec, entries, declared)
+    public = [entry for entry in entries if not entry.get("private") or entry["name"] == only]
+    found = _bind(spec, public, declared, only)
+    if all(binding.problem for binding in found) and len(public) < len(entries):
+        return _bind(spec, entries, declared, only)  # what begins with _ counts where there is nothing else
+    return found
+
+
+def _bind(
+    spec: Spec, entries: Sequence[Mapping[str, Any]], declared: Declarations, only: str
+) -> list[Binding]:
     assigned = {name: role for role, names in declared.roles.items() for name in names}
     entries = [_with_parts(spec, entry) for entry in entries]
     found: list[Binding] = []
@@ -193,17 +205,23 @@ def _polarity(role: Role) -> Convention:
 
 
 def _is_unsaid(binding: Binding, name: str) -> bool:
-    """Whether a block's or a model's polarity is but the role's default."""
+    """Whether a block's or a model's polarity is but the role's default, and the mask has no telling name."""
     convention = binding.role.convention(name)
+    own = None if convention is None else masks_of(convention, binding.role, binding.arguments)
     return (
         convention is not None
-        and {"allow", "block"} <= convention.values.keys()
+        and bool(own)
         and binding.conventions[name][1] == "by name"
-        and bool(masks_of(convention, binding.role, binding.arguments))
+        and all(NEUTRAL.issuperset(words(binding.arguments[mask].name)) for mask in own or ())
         and not _named_value(convention, binding.role, binding.entry, binding.arguments)
     )
 
 
+# The words of names such as src_mask, which say whose mask it is and not what True means.
+NEUTRAL = frozenset(
+    "mask masks msk m src source sources tgt trg target targets enc dec encoder decoder memory mem x z self cross "
+    "input inputs output outputs context".split()
+)
 WITH_ATTENTION = ("decoder_block", "encoder_block", "decoder_only_block", "decoder_stack", "encoder_decoder")
 
 
@@ -234,7 +252,20 @@ def _with_parts(spec: Spec, entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def _fit(binding: Binding) -> tuple[bool, int, int, int]:
     """Which of several roles an object fills: usable first, then the one that leaves least unexplained."""
     unmatched = sum(a.name not in binding.arguments for a in binding.role.arguments if a.kind == "mask")
-    return (not binding.problem, len(binding.arguments), -unmatched, -binding.rank)
+    known = _recognised(binding) if binding.problem else len(binding.arguments)
+    return (not binding.problem, known, -unmatched, -binding.rank)
+
+
+def _recognised(binding: Binding) -> int:
+    """How many parameters of an object, of constructor and call, have names of the role's."""
+    role, entry = binding.role, binding.entry
+    lists = [(entry.get("init") or (), role.constructor), (entry["params"] or (), role.arguments)]
+    lists += [(entry["methods"].get(method) or (), role.arguments) for method in ("forward", "__call__")]
+    return sum(
+        _argument_for(p.get("spelled", p["name"]), arguments, {}, plain) is not None
+        for parameters, arguments in lists
+        for p in parameters
+    )
 
 
 def _without_shadows(spec: Spec, found: Sequence[Binding]) -> list[Binding]:
@@ -260,7 +291,7 @@ def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, ra
         init = entry.get("init")
         if init is None:
             return failed("Python cannot tell the parameters of its constructor")
-        matched = match(init, role.constructor, renamed)
+        matched = match(init, (*role.constructor, *usual()), renamed)
         if isinstance(matched, str):
             return failed(f"its constructor {matched}")
         constructor = matched
@@ -319,19 +350,44 @@ def _bound(
 def _match_call(
     role: Role, parameters: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
 ) -> dict[str, Parameter] | str:
-    matched = match(parameters, role.arguments, renamed)
+    matched = match(_with_lone_sequence(role, parameters, renamed), role.arguments, renamed)
     if isinstance(matched, str):
         return matched
-    missing = [
-        a.name
-        for a in role.arguments
-        if a.required and a.name not in matched and not (a.unless and a.unless in matched)
-    ]
+    missing = _missing(role, matched)
     if {"lengths", "ids"} <= matched.keys():
         return "takes both token ids and lengths, where the role takes one of them"
     if missing:
         return f"has no parameter for {_named(role.arguments, missing)}"
     return matched
+
+
+def _missing(role: Role, matched: Mapping[str, Parameter]) -> list[str]:
+    return [
+        a.name
+        for a in role.arguments
+        if a.required and a.name not in matched and not (a.unless and a.unless in matched)
+    ]
+
+
+def _with_lone_sequence(
+    role: Role, parameters: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
+) -> Sequence[Mapping[str, Any]]:
+    """The parameters of a layer that needs one thing alone, of whatever name: that is the sequence it works on."""
+    lone = [p for p in parameters if not p["has_default"] and p["kind"] == "POSITIONAL_OR_KEYWORD"]
+    sequences = [a for a in role.arguments if a.required and a.kind in ("array", "ids") and not a.unless]
+    if len(lone) != 1 or len(sequences) != 1 or renamed or role.id not in LONE:
+        return parameters
+    known = {plain(name) for argument in role.arguments for name in (argument.name, *argument.names)}
+    if {plain(lone[0]["name"]), bare(lone[0]["name"])} & known:
+        return parameters
+    return [{**p, "spelled": sequences[0].name} if p is lone[0] else p for p in parameters]
+
+
+# Roles whose objects are layers or models: nobody calls anything else so.
+LONE = (
+    "causal_self_attention", "decoder_only_block", "encoder_block", "feed_forward", "language_model", "layer_norm",
+    "cached_attention",
+)  # fmt: skip
 
 
 def _named(arguments: Sequence[Argument], missing: Iterable[str]) -> str:
@@ -354,12 +410,14 @@ def match(
             parameter["name"],
             position if parameter["kind"] == "POSITIONAL_ONLY" else None,
             parameter["has_default"],
+            fixed=type(parameter.get("default")) is int and parameter["default"] > 0,
         )
         parameter = {**parameter, "name": parameter.get("spelled", parameter["name"])}
         if parameter["name"] in by_parameter:
             matched[by_parameter[parameter["name"]]] = place
         else:
             left.append((parameter, place))
+    left = _special_masks_first(left, arguments)
     # In turn: the spelling as it is (K beside k), without case and separators, without words around it.
     for step in (str, plain, bare):
         still = []
@@ -389,6 +447,19 @@ def match(
     return matched
 
 
+def _special_masks_first(
+    left: list[tuple[dict[str, Any], Parameter]], arguments: Sequence[Argument]
+) -> list[tuple[dict[str, Any], Parameter]]:
+    """Of several masks for one argument the one whose name comes first in the spec: ``context_mask`` before ``mask``."""
+    order = {plain(n): k for a in arguments if a.kind == "mask" for k, n in reversed(list(enumerate(a.names)))}
+    places = [n for n, (parameter, _) in enumerate(left) if plain(parameter["name"]) in order]
+    ranked = sorted((left[n] for n in places), key=lambda item: order[plain(item[0]["name"])])
+    result = list(left)
+    for n, item in zip(places, ranked, strict=True):
+        result[n] = item
+    return result
+
+
 def _counted_and_dropped(
     left: Sequence[tuple[Mapping[str, Any], Parameter]],
     arguments: Sequence[Argument],
@@ -407,7 +478,9 @@ def _counted_and_dropped(
             and what in {*map(counted, argument.names), *(plain(n).removesuffix("s") for n in argument.names)}
         ]
         dropped = "drop" in plain(name) and any(argument.name == "dropout" for argument in arguments)
-        if alike and place.position is None:
+        if "spelled" in parameter and _argument_for(name, arguments, {}, plain) in matched:
+            still.append((parameter, place))
+        elif alike and place.position is None:
             matched[alike[0]] = place
         elif dropped and not place.has_default and place.position is None:
             known = matched.get("dropout")

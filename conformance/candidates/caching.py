@@ -104,6 +104,7 @@ class CachingSubject(Subject, ABC):
         self.pick: tuple[str | int, ...] = ()
         self.unbatched = False
         self.whole_feed: Feed | None = None  # for one that is never called without a cache
+        self.unfed = ""  # why it cannot be fed in pieces, though it has a parameter for that
         self.chains: list[list[tuple[Call, ...]]] = []  # the calls behind what `sequences` last gave
         self.fresh = [0]  # counts objects that are built anew; shared with copies
         self.drawn: dict[str, dict[str, Any]] = {}  # the weights that were drawn, by the object's arguments
@@ -318,7 +319,7 @@ class CachingSubject(Subject, ABC):
         """The same for several contents, one after the other in one frame."""
         feed = self.feed
         if feed is None:
-            raise OutOfDomain("it has no cache")
+            raise OutOfDomain(self.unfed or "it has no cache")
         if self.unbatched and any(len(content) > 1 for content, _ in fed):
             return self._rows_apart(case, fed, anew, on)
         if on is None and not anew:
@@ -384,15 +385,41 @@ class CachingSubject(Subject, ABC):
 
     def has(self, need: str) -> bool:
         if need == "cache":
-            return self.feed is not None
+            return self.feed is not None or bool(self.unfed)
         if need == "reset":
-            return self.feed is not None and (
-                self.feed.kind != "kept" or bool(self.feed.reset or self.feed.start)
+            return bool(self.unfed) or (
+                self.feed is not None
+                and (self.feed.kind != "kept" or bool(self.feed.reset or self.feed.start))
             )
         return super().has(need)
 
     def probe_cache(self, content: np.ndarray, case: Case) -> None:
-        """The first way of feeding that agrees with the full pass; failing that, the first that runs."""
+        """The first way of feeding that agrees with the full pass; failing that, the first that runs.
+
+        A cache that is allocated in float32 raises in float64: then everything is computed in float32.
+        """
+        errors: list[str] = []
+        right, runs = self._fed(content, case, errors)
+        if right is None and errors and self.double:
+            self.double = False
+            right, single = self._fed(content, case, [])
+            self.double = right is None and (runs is not None or single is None)
+            runs = runs or single
+        self.feed = right or runs
+        if self.feed is not None:
+            self.probed("cache", self.feed.words)
+            return
+        for name in ("cache", "use_cache"):
+            if name in self.binding.arguments:
+                self.unfed = f"nothing is kept or returned by way of its {self.binding.arguments[name].name}"
+        if errors:
+            self.unfed = f"no way of feeding its cache succeeded; the first attempt: {errors[0]}"
+
+    def _fed(self, content: np.ndarray, case: Case, errors: list[str]) -> tuple[Feed | None, Feed | None]:
+        """The first way of feeding that agrees with the full pass, and the first that runs.
+
+        ``errors`` receives what was raised where a parameter tells of a cache.
+        """
         runs: Feed | None = None
         for feed in self._feeds():
             self.feed = feed if feed.kind == "kept" else None
@@ -406,16 +433,16 @@ class CachingSubject(Subject, ABC):
                 if joined.shape == expected.shape and np.allclose(
                     joined, expected, atol=1e-4, equal_nan=True
                 ):
-                    break
+                    return found, runs
                 runs = runs or (found if self._is_cache(found, content, case) else None)
-            except (CallFailed, OutOfDomain, KeyError, ValueError):
+            except CallFailed as error:
+                if {"cache", "use_cache", "start_pos"} & feed.arguments.keys():
+                    errors.append(str(error))
+            except (OutOfDomain, KeyError, ValueError):
                 continue
             finally:
                 self.remembered.clear()
-        else:
-            self.feed = runs
-        if self.feed is not None:
-            self.probed("cache", self.feed.words)
+        return None, runs
 
     def _is_cache(self, feed: Feed, content: np.ndarray, case: Case) -> bool:
         """Whether something is kept or filled at all, where what is called so may be something else."""

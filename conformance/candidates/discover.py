@@ -32,11 +32,13 @@ def describe(
     seen: dict[int, int] = {}
     for module_name, module in modules.items():
         for attribute, value in list(vars(module).items()):
-            if attribute.startswith("_") or len(entries) >= MAX_OBJECTS:
+            if attribute.startswith("__") or len(entries) >= MAX_OBJECTS:
                 continue
             entry = describe_object(f"{module_name}:{attribute}", attribute, value, own)
             if entry is None or not entry["own"]:
                 continue
+            if attribute.startswith("_"):
+                entry["private"] = True
             previous = seen.get(id(value))
             if previous is not None:  # an alias: keep the name under which it was written
                 if attribute == entry["defined_as"]:
@@ -114,9 +116,11 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
         "module_class": _is_module_class(home),
         "line": _line(home),
         "file": _file(home),
+        **_facts_of_code(value if kind == "function" else home, name, frozenset(own)),
     }
     if kind == "function":
         entry["params"] = _parameters(value, name)
+        entry["activations"] = settings.activations(value, frozenset(own))
     else:
         if kind == "class":
             entry["init"] = _parameters(value, name)
@@ -326,6 +330,29 @@ def _frameworks(home: Any) -> list[str]:
 
     visit(home, 0)
     return found
+
+
+DRAWS = re.compile(
+    r"multinomial|categorical|choice|rand|sampl|gumbel|bernoulli|exponential|normal_|uniform|rng|Generator"
+)
+LARGEST = {"argmax", "nanargmax", "max", "topk", "argsort", "sort", "argpartition"}
+
+
+def _facts_of_code(home: Any, name: str, own: frozenset[str]) -> dict[str, Any]:
+    """``draws``, whether it may draw at random: not where it takes the largest, and mentions nothing that draws.
+
+    ``constants``, the numbers of its modules that it reads; those of a class are among its settings.
+    """
+    home, mentioned, constants = _undecorated(home, name), set[str](), dict[str, Any]()
+    with contextlib.suppress(ValueError):  # a wrapper may wrap itself
+        for function in settings.reached(home, own):
+            code = function.__code__
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            mentioned |= {*settings.code_names(code), *code.co_freevars, *given}
+        if not isinstance(home, type):
+            constants = {found[0].key: found[0].get() for found in settings.globals_of(home, own).values()}
+    draws = not mentioned & LARGEST or any(map(DRAWS.search, mentioned))
+    return {"draws": draws, "constants": constants}
 
 
 def _file(home: Any) -> str:

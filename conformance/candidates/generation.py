@@ -108,7 +108,8 @@ class GenerationSubject(Subject):
 
         told("returns", said.on_start(words))
         tamed = {"top_k", "do_sample", "greedy", "temperature"} & self.given.keys()
-        if said.SAMPLES.search(words) and not STEPWISE.search(name) and not tamed:
+        draws = self.binding.entry.get("draws", True)
+        if said.SAMPLES.search(words) and draws and not STEPWISE.search(name) and not tamed:
             told("choice", "sampled")
         off = (("do_sample", True), ("greedy", False))
         may_be_off = any(n in self.given and self._default(n) is not sampling for n, sampling in off)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..engine.cases import Case, Inputs, OutOfDomain
+from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .answers import leaves
 from .binding import Binding
 from .errors import CallFailed
 from .layers import LayerSubject
 from .session import Call, Session
+from .subject import Results
 
+# Heads so narrow that the scores of one have a smaller rank than those of several, between queries and keys enough.
+NARROW = {"h": 2, "d": 2, "T": 8, "S": 8}
 OF_KEYS = {"(B, S)", "(B, 1, S)", "(B, 1, 1, S)", "(S,)"}  # shapes of a mask that is the same for all queries
 
 
@@ -43,6 +46,7 @@ class MultiheadSubject(LayerSubject):
         else:
             self.form = "qkv"
         self.mask_argument = next((n for n in ("mask", "attn_mask", "key_padding_mask") if n in names), "")
+        self.of_one_head = False
         if self.form == "self":
             self.limits["form"] = ("self",)
 
@@ -100,10 +104,40 @@ class MultiheadSubject(LayerSubject):
             for shape, averaged in [(s, False) for s in per_head] + [(s, True) for s in mean]:
                 if item.values.shape == shape and self.weights_pick is None:
                     self.weights_pick, self.averaged = path, averaged
+                    self.of_one_head = averaged and self._shows_one_head()
         if self.form == "self" and self.mask_argument in self.given and self._hides_the_future():
             self.causal = True
             self.probed("causal", "yes")
         self._describe()
+        if self.of_one_head:
+            self.probed("result", "(output, weights) of one head")
+
+    def _shows_one_head(self) -> bool:
+        """Whether weights (B, T, S) are those of one head: their logarithms have no higher rank than it is wide.
+
+        An average over heads has none, and an average of scores has that of all heads together.
+        """
+        case = Case({**self.sizes, **NARROW, "B": 3})
+        width = NARROW["h"] * NARROW["d"]
+        arrays = {name: normal(case.rng, (3, NARROW["T"], width), 1.0) for name in self.sequences}
+        try:
+            weights = self.run(self.default(Inputs(case, arrays)))["weights"][:, 4:, :4]
+        except (CallFailed, OutOfDomain, KeyError):
+            return False
+        if (
+            weights.shape != (3, 4, 4) or not (weights > 0).all()
+        ):  # causal or not, these queries see these keys
+            return False
+        scores = np.log(weights.astype(np.float64))
+        sizes = np.linalg.svd(scores - scores[:, :, :1], compute_uv=False)
+        return bool((sizes[:, 2] < (1e-9 if self.double else 1e-4) * sizes[:, 0]).all())
+
+    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
+        """Beside the reference's, weights of one head are not those of all."""
+        results = super().read(answers, inputs)
+        if self.of_one_head and self.variant == "weights":
+            results.pop("weights", None)
+        return results
 
     def _hides_the_future(self) -> bool:
         """Whether a layer over one sequence is causal by itself, beside a mask of padding.

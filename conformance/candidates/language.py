@@ -100,13 +100,10 @@ class LanguageSubject(CachingSubject):
             self._understand(raw, ids.shape, case["V"])
             self._probed(ids, case)
             return
-        for feed in self._feeds():  # one that is never called without a cache
+        floats = dict.fromkeys((bool(self.binding.entry["module_class"]), False))
+        for double, feed in product(floats, self._feeds()):  # one that is never called without a cache
             if feed.kind != "kept" and feed.first and not feed.single:
-                self.double, self.unbatched, self.whole_feed = (
-                    bool(self.binding.entry["module_class"]),
-                    False,
-                    feed,
-                )
+                self.double, self.unbatched, self.whole_feed = double, False, feed
                 try:
                     raw = self.send(self.whole_calls(ids, case))[-1]
                 except (CallFailed, KeyError):
@@ -388,6 +385,7 @@ class LanguageSubject(CachingSubject):
                 found = {argument: place for argument, place in found.items() if argument != "use_cache"}
             sampling = {"do_sample", "greedy", "temperature", "top_k"} & found.keys()
             self.generator = Generator(name, found, "greedy")
+            self._probe_precision(case)
             told = bool(sampling & {"do_sample", "greedy", "top_k"}) or "greedy" in plain(name)
             if not told and self._varies(case):
                 greedy = "greedy at a low temperature" if "temperature" in found else "samples"
@@ -395,6 +393,19 @@ class LanguageSubject(CachingSubject):
             self.generator = replace(self.generator, total=self._counts_all(case))
             self.probed("generation", f"{name}, {self.generator.greedy}")
             return
+
+    def _probe_precision(self, case: Case) -> None:
+        """Float32, where it generates in that alone: a cache of its own may be made so."""
+        ids, before = self.draw_ids(case.replaced(B=1, T=2)), self.double
+        for self.double in dict.fromkeys((before, False)):
+            call = self.generation(ids, 2, case, use_cache=True)
+            own = replace(call, built=self.weighted(case, "generating"))
+            answer = self.session.calls([own])[0]
+            if not isinstance(answer, CallFailed):
+                return
+            if answer.kind != "exception":
+                break
+        self.double = before
 
     @staticmethod
     def _is_flag(parameters: Sequence[Mapping[str, Any]], name: str) -> bool:

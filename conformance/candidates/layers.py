@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
+from ...spec import Argument
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import said, wire
 from .answers import at, leaves
@@ -40,6 +42,10 @@ BATCH_FIRST = re.compile(
     r"\s*(d|C|E|dim|h|embed|hidden|feature|channel|model|width)",
     re.IGNORECASE,
 )
+
+
+RMS_NORM = re.compile(r"\b\w*(rms|root[- ]mean[- ]squared?)[-_ ]*(layer[-_ ]*)?norm\w*", re.IGNORECASE)
+LAYER_NORM = re.compile(r"layer[-_ ]*norm|\bLN\b", re.IGNORECASE)
 
 
 def says_sequence_first(words: str) -> bool:
@@ -151,14 +157,26 @@ class LayerSubject(Subject):
         if any(w["value"].values.size == self.width and (w["value"].values == 1).all() for w in weights):
             self.probed("wrapped", "post")
 
+    @property
+    def asked_activations(self) -> list[str]:
+        """Other activations than ReLU that its code asks for by name."""
+        convention = self.role.convention("activation")
+        asked = self.binding.entry.get("activations", ())
+        return [name for name in asked if convention is not None and name in convention.values]
+
+    @property
+    def asks_for_rms(self) -> bool:
+        """Whether its code asks for an RMSNorm by name."""
+        return "rms" in self.binding.entry.get("activations", ())
+
     def _look_for_gate(self) -> None:
         """A feed-forward with a gate, down(act(gate(x)) · up(x)), where the code asks for an activation by name.
 
-        A layer of its own is recomputed; in a block the shapes of the weights tell it.
+        It has two matrices of one shape and one of its transpose; a layer of its own is computed as well.
         """
         if self.conventions.get("activation", ("", "declared"))[1] == "declared":
             return
-        if not self.binding.entry.get("activations"):
+        if not {"gelu", "silu"} & set(self.asked_activations):
             return
         try:
             found = self.apart("gated").weights_of(self.sizes)
@@ -166,17 +184,22 @@ class LayerSubject(Subject):
             return
         arrays = {w["name"]: w["value"].values.astype(np.float64) for w in found}
         d = self.width
-        inner = [n for n, a in arrays.items() if a.ndim == 2 and d in a.shape and any(s % d for s in a.shape)]
-        wide = [n for n in inner if arrays[n].shape[1] == d]
-        narrow = [n for n in inner if arrays[n].shape[0] == d]
-        if len(wide) == 2 and len(narrow) == 1 and arrays[wide[0]].shape == arrays[wide[1]].shape:
-            pairs = [(wide[0], wide[1]), (wide[1], wide[0])]
-            if self.role.id != "feed_forward" or any(self._is_gated(arrays, *p, narrow[0]) for p in pairs):
-                self.probed("activation", "other")
+        shapes = {name: array.shape for name, array in arrays.items() if array.ndim == 2 and d in array.shape}
+        if self.role.id == "feed_forward":
+            ways = permutations(shapes, 3) if len(shapes) == 3 else ()
+            gated = any(self._is_gated(arrays, *names) for names in ways)
+        else:
+            counts = Counter(shapes.values())
+            gated = any(counts[n, d] == 2 and counts[d, n] == 1 for n, _ in counts if n != d)
+        if gated:
+            self.probed("activation", "gated")
 
     def _is_gated(self, arrays: Mapping[str, np.ndarray], gate: str, up: str, down: str) -> bool:
         inputs = self.probe_inputs(False)
         x = inputs[self.sequences[0]].astype(np.float64)
+        shapes = [arrays[name].shape for name in (gate, up, down)]
+        if not shapes[0] == shapes[1] == shapes[2][::-1] or shapes[0][1] != x.shape[-1]:
+            return False
 
         def linear(name: str, values: np.ndarray) -> np.ndarray:
             return values @ arrays[name].T + arrays.get(re.sub("weight$", "bias", name), np.zeros(()))
@@ -268,6 +291,8 @@ class LayerSubject(Subject):
         if name not in self.binding.arguments or name in self.given:
             return
         inputs = self.probe_inputs(square)
+        if self.unbatched:
+            inputs, patterns = _row(inputs, 0), [pattern[:1] for pattern in patterns]
         mask = self.given.setdefault(name, GivenMask(self.polarity_of(name)))
 
         def call(values: np.ndarray, given: Inputs = inputs) -> np.ndarray | None:
@@ -289,6 +314,8 @@ class LayerSubject(Subject):
         def right(output: np.ndarray, allowed: np.ndarray) -> bool:
             """What is hidden has no effect, and the mask changes something."""
             changed, rows = sees(inputs, allowed)
+            if isinstance(rows, np.ndarray):
+                rows = rows[: len(output)]
             last = self.last_calls[-1]
             place = self.binding.arguments[name]
             sent = last.kwargs.get(place.name)
@@ -397,7 +424,7 @@ class LayerSubject(Subject):
     def run(self, inputs: Inputs) -> Results:
         """As ever; but heads whose number is fixed inside need not divide every width."""
         try:
-            return super().run(inputs)
+            return self.run_up_to_capacity(inputs)
         except CallFailed as error:
             width = inputs.case["h"] * inputs.case["d"]
             fixed = "d_model" in self.binding.constructor and "n_heads" not in self.binding.constructor
@@ -454,6 +481,32 @@ class NormSubject(LayerSubject):
     """LayerNorm, as a layer or as a function of the gain and the bias."""
 
     told_by_answers = True
+    shaped = False  # its constructor takes the shape (d,) in place of d
+
+    def __init__(self, session: Session, binding: Binding) -> None:
+        super().__init__(session, binding)
+        if self.conventions.get("norm_kind", ("", ""))[1] != "declared" and self._is_called_rms():
+            self.conventions["norm_kind"] = ("rms", "by its author's words")
+
+    def _is_called_rms(self) -> bool:
+        """Whether code or words call it an RMSNorm, and neither its name nor any word a LayerNorm."""
+        words = str(self.binding.entry.get("doc", ""))
+        rest = RMS_NORM.sub(" ", words)
+        named = LAYER_NORM.search(self.binding.entry["name"]) or LAYER_NORM.search(rest)
+        return not named and (rest != words or self.asks_for_rms)
+
+    def probe(self) -> None:
+        """A parameter that is called a shape may take (d,) alone."""
+        super().probe()
+        place = self.binding.constructor.get("d_model")
+        if self.problem and place is not None and place.name.endswith("shape"):
+            problem, self.problem, self.shaped = self.problem, "", True
+            super().probe()
+            self.shaped, self.problem = not self.problem, problem if self.problem else ""
+
+    def _constant(self, argument: Argument, case: Mapping[str, Any]) -> Any:
+        value = super()._constant(argument, case)
+        return (value,) if self.shaped and argument.name == "d_model" else value
 
     def extra(self, inputs: Inputs) -> Mapping[str, Any]:
         width = inputs["x"].shape[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -159,6 +160,10 @@ class PaddingMaskSubject(MaskSubject):
     def probe(self) -> None:
         if "pad_id" not in self.binding.arguments and "lengths" not in self.binding.arguments:
             self.limits["pad_id"] = (0,)  # no padding id is passed, so it is the usual one
+        place = self.binding.arguments.get("pad_id")
+        if place is not None and place.has_default and "ids" not in self.binding.arguments:
+            left = {n: p for n, p in self.binding.arguments.items() if n != "pad_id"}
+            self.binding = replace(self.binding, arguments=left)  # lengths know no id: it means something else
         if "S" not in self.binding.arguments and "ids" not in self.binding.arguments:
             self.limits["full"] = (True,)  # without a length for all, the longest sequence gives it
         super().probe()

@@ -6,8 +6,10 @@ its ``output`` is (B, T, V), or (B, 1, V) where it gives the last position alone
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -19,8 +21,10 @@ from . import wire
 from .answers import at, leaves
 from .binding import Parameter, match
 from .errors import CallFailed
+from .layers import BATCH_FIRST, SEQUENCE_FIRST
+from .positions import BATCH_FIRST as IDS_BATCH_FIRST
 from .session import Built, Call
-from .subject import Results, Subject, WrongResult, arrange, kind_of
+from .subject import Results, Subject, WrongResult, arrange, kept, kind_of
 
 FIRST_WORD = 4  # ids below it may be special (padding, BOS, EOS): ordinary cases do without them
 FEWER = 4  # by so many words the vocabulary of the source is smaller, where a model has two
@@ -33,6 +37,7 @@ FORMS = ("(B, T, V)", "(B, T, d)", "(B·T, V)", "(B, V)", "(B, 1, V)")
 ENCODE = ("encode", "encoder_forward", "forward_encoder", "encode_src", "encode_source", "run_encoder")
 DECODE = ("decode", "decode_step", "decoder_forward", "forward_decoder", "decode_tgt", "run_decoder", "step")
 LOUD = 1.2
+SIDES = {"src": re.compile(r"src|source|encoder|\benc"), "tgt": re.compile(r"tgt|trg|target|decoder|\bdec")}
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class ModelSubject(Subject):
         self.pick: tuple[str | int, ...] = ()
         self.form, self.width = FORMS[0], SIZES["V"]
         self.loud = True  # False: the weights stay as the constructor made them
+        self.joint = False  # source and target have one table of words, and so one vocabulary
         self.plan = Plan(self.binding.method, self.binding.arguments)
         self._prepared: set[str] = set()
         if self.binding.entry["module_class"]:
@@ -116,22 +122,18 @@ class ModelSubject(Subject):
 
     def probe(self) -> None:
         case = Case({"B": 3, "T": 4, "S": 5, **SIZES, "seed": 7})
-        problems: list[str] = []
+        problems: list[str | CallFailed] = []
         if self.limits.get("B") == ():
             return
-        if not self._probe_all(case, problems):
+        if not (
+            self._probe_batches(case, problems)
+            or self._probe_turned(case)
+            or (not self.problem and self._probe_batches(case, problems, batched=False))
+        ):
             self.batched = True
-            self.problem = f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
-            if self.conventions.get("layout", ("", "declared"))[1] != "declared":
-                turned = self.variation(
-                    conventions={**self.conventions, "layout": ("sequence_first", "tried")}
-                )
-                if turned._probe_all(case, []):
-                    declare = f'conventions.{self.binding.entry["name"]}.layout = "sequence_first"'
-                    self.problem = (
-                        "correct if you meant (T, B), the sequence first: then declare it in triu.toml: "
-                        f"{declare}. With the batch first, (B, T), {self.problem}"
-                    )
+            self.problem += (
+                f"no call succeeded; the first attempt: {problems[0] if problems else 'no result'}"
+            )
             return
         self.probed("input", "token ids" if self.takes == "ids" else "vectors (B, T, d)")
         self.probed("result", self.form)
@@ -144,11 +146,35 @@ class ModelSubject(Subject):
         self._probe_padding(case)
         self._probe_positions(case)
 
-    def _probe_all(self, case: Case, problems: list[str]) -> bool:
-        ways = product((True, False), ("ids", "vectors"), ("float64", "float32"))
+    def _probe_turned(self, case: Case) -> bool:
+        """(T, B), where no call with (B, T) succeeds: S is not T, so that no batch is taken for a sequence.
+
+        Where the author writes that the batch comes first, the layout may be the mistake: then that is told.
+        """
+        if self.conventions.get("layout", ("", "declared"))[1] == "declared":
+            return False
+        turned = self.variation(conventions={**self.conventions, "layout": ("sequence_first", "probed")})
+        if not turned._probe_batches(case, []) or not turned._rows_apart():
+            return False
+        words = f"{self.binding.entry.get('doc', '')}\n{self.binding.entry.get('file_doc', '')}"
+        says_batch_first = BATCH_FIRST.search(words) or IDS_BATCH_FIRST.search(words)
+        if says_batch_first and not SEQUENCE_FIRST.search(words):
+            declare = f'conventions.{self.binding.entry["name"]}.layout = "sequence_first"'
+            self.problem = (
+                f"correct if you meant (T, B), the sequence first: then declare it in triu.toml: {declare}. "
+                "With the batch first, (B, T), "
+            )
+            return False
+        self.conventions = turned.conventions
+        return self._probe_batches(case, [])
+
+    def _probe_batches(self, case: Case, problems: list[str | CallFailed], *, batched: bool = True) -> bool:
+        ways = product((batched,), ("ids", "vectors"), ("float64", "float32"))
         return any(self._probe_with(*way, case, problems) for way in ways)
 
-    def _probe_with(self, batched: bool, takes: str, floats: str, case: Case, problems: list[str]) -> bool:
+    def _probe_with(
+        self, batched: bool, takes: str, floats: str, case: Case, problems: list[str | CallFailed]
+    ) -> bool:
         self.batched, self.takes, self.floats = batched, takes, floats
         self.double = floats == "float64" and bool(self.binding.entry["module_class"])
         inputs = self.default(self.plain_inputs(case))
@@ -195,14 +221,14 @@ class ModelSubject(Subject):
         self,
         options: Sequence[tuple[tuple[str, str], tuple[str, str]]],
         pair: Sequence[Inputs],
-        problems: list[str],
+        problems: list[str | CallFailed],
     ) -> Iterator[tuple[tuple[str, str], tuple[str, str], list[Any]]]:
         calls: list[Call] = []
         for self.causal, self.padding in options:
             try:
                 calls += [call for inputs in pair for call in self.calls_for(inputs)]
             except CallFailed as error:
-                problems.append(str(error))
+                problems.append(kept(error))
                 return
         answers = self.session.calls(calls) if calls else []
         each = len(answers) // len(options) if options else 0
@@ -210,7 +236,7 @@ class ModelSubject(Subject):
             part = answers[number * each : (number + 1) * each]
             failed = next((answer for answer in part if isinstance(answer, CallFailed)), None)
             if failed is not None:
-                problems.append(str(failed))
+                problems.append(failed)
                 continue
             yield causal, padding, [part[each // 2 - 1], part[-1]]
 
@@ -328,7 +354,7 @@ class ModelSubject(Subject):
 
     def words(self, side: str) -> int:
         """How many words the ids of a side are drawn from."""
-        return SIZES["V"] - (FEWER if side == "src" else 0)
+        return SIZES["V"] - (FEWER if side == "src" and not self.joint else 0)
 
     def plain_inputs(self, case: Case) -> Inputs:
         given = {}
@@ -470,6 +496,9 @@ class ModelSubject(Subject):
             return values[:, None]
         return self._turned(values) if values.ndim == 3 else values
 
+    def run(self, inputs: Inputs) -> Results:
+        return self.run_up_to_capacity(inputs)
+
     def run_returning_inputs(self, inputs: Inputs) -> list[tuple[Any, Any]]:
         return super().run_returning_inputs(self.default(inputs))
 
@@ -496,7 +525,7 @@ class ModelSubject(Subject):
             return int(case["dff"])
         both = self.settable("src_V") and self.settable("V")
         if argument.name == "src_V" and both:
-            return int(case["V"]) - FEWER
+            return int(case["V"]) - (0 if self.joint else FEWER)
         if argument.name in ("pad_id", "src_pad_id", "tgt_pad_id"):
             return self.pad_id("tgt" if argument.name == "tgt_pad_id" else "src")
         return super()._constant(argument, case)
@@ -569,9 +598,30 @@ class EncoderDecoderSubject(ModelSubject):
             self.plan = self.decoder
         self.route = "whole" if self.whole else "steps"
         self.path: tuple[int, ...] = ()  # where the memory stands in what encode returns
+        # Why encode and decode cannot be called one after the other, and the calls that show it.
+        self.stepless: tuple[CallFailed, list[Call]] | None = None
         target = self.binding.arguments.get("tgt")
         if target is not None and target.has_default and self.whole and self.encoder is None:
             self.limits["B"] = ()  # forward(x, y=None): a language model and its labels
+
+    def probe(self) -> None:
+        self.joint = self._shares_words()
+        super().probe()
+
+    def _shares_words(self) -> bool:
+        """Whether the words of source and target are, by their names, one parameter, though each could have its own."""
+        if not (self.settable("src_V") and self.settable("V")) or self.limits.get("B") == ():
+            return False
+        try:
+            found = self.session.parameters(self.built({}, self.double), repeated=True)
+        except CallFailed:
+            return False
+        rows = (SIZES["V"], self.words("src"))
+        return any(
+            {_side(item["name"]), _side(item["alias"])} == set(SIDES)
+            for item in found
+            if item["alias"] and item["value"].values.ndim == 2 and item["value"].values.shape[0] in rows
+        )
 
     def _method(self, names: Sequence[str], canonical: Sequence[str], needed: Sequence[str]) -> Plan | None:
         """A method that is found by name and takes what it needs, or none."""
@@ -609,12 +659,34 @@ class EncoderDecoderSubject(ModelSubject):
             other = self.variation(route="steps", plan=self.decoder)
             assert isinstance(other, EncoderDecoderSubject)
             case = Case({"B": 3, "T": 4, "S": 5, **SIZES, "seed": 7})
-            found = other._probe_with(self.batched, self.takes, self.floats, case, [])
+            self.stepless = None
+            problems: list[str | CallFailed] = []
+            found = other._probe_with(self.batched, self.takes, self.floats, case, problems)
             self._stepwise = other if found and other.form == self.form else self
+            if not found and problems and isinstance(problems[0], CallFailed):
+                (other.causal, other.padding), other.path = next(other._mask_options()), ()
+                encode, decode = other.calls_for(other.default(other.plain_inputs(case)))[:2]
+                self.stepless = (problems[0], [encode, replace(decode, follows=True)])
+        if self.stepless is not None:
+            error, self.last_calls = self.stepless[0], tuple(self.stepless[1])
+            if self._never_answers(error):
+                raise copy(error)
+            raise OutOfDomain(f"no call of encode and then decode succeeded; the first attempt: {error}")
         if self._stepwise is self:
             raise OutOfDomain("its decode(tgt, memory) does not return what its forward(src, tgt) returns")
         assert isinstance(self._stepwise, EncoderDecoderSubject)
         return self._stepwise
+
+    def _never_answers(self, error: CallFailed) -> bool:
+        """Whether other inputs would raise the same: a name, or an attribute of its own, does not exist."""
+        kind, message = (str(error.detail.get(part, "")) for part in ("type", "message"))
+        lacking = re.match(r"'(\w+)' object has no attribute", message)
+        own = {
+            entry["name"] for entry in self.session.description.get("objects", ()) if entry.get("own", True)
+        }
+        return kind in ("NameError", "UnboundLocalError") or (
+            kind == "AttributeError" and lacking is not None and lacking[1] in own
+        )
 
     def after_another(self, inputs: Inputs, other: Inputs) -> np.ndarray:
         """What ``decode`` gives for the memory of a source after another source was encoded too."""
@@ -634,7 +706,9 @@ class EncoderDecoderSubject(ModelSubject):
             given |= {"memory_mask": mask, "memory_key_padding_mask": mask}
         return [self.encoding(inputs), self.planned(self.decoder, inputs, given)]
 
-    def _probe_with(self, batched: bool, takes: str, floats: str, case: Case, problems: list[str]) -> bool:
+    def _probe_with(
+        self, batched: bool, takes: str, floats: str, case: Case, problems: list[str | CallFailed]
+    ) -> bool:
         """As for a stack; what ``encode`` returns is handed on whole, or as the first of a tuple."""
         stepping = self.route == "steps" and self.encoder is not None
         for self.path in ((), (0,)) if stepping else ((),):
@@ -667,6 +741,12 @@ class EncoderDecoderSubject(ModelSubject):
         if self.whole:
             return {"src": self.tokens(inputs, "src")}
         return {"memory": self._vectors(inputs["src"], inputs.case)}  # no encode: each word has a vector
+
+
+def _side(name: str) -> str:
+    """``src`` or ``tgt``, as the name of a parameter tells; nothing where it tells neither or both."""
+    found = [side for side, pattern in SIDES.items() if pattern.search(name.lower())]
+    return found[0] if len(found) == 1 else ""
 
 
 def _further(value: Any) -> Any:

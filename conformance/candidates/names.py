@@ -71,15 +71,18 @@ def name_rank(role: Role, name: str) -> int | None:
 
 def rank_among(known: tuple[str, ...], name: str) -> int | None:
     """How well a name fits one of those known: 1 exactly, 2 but for words around it, None not at all."""
-    exact, cores = _names_of(known)
+    exact, cores, ends = _names_of(known)
     if plain(name) in exact:
         return 1
-    return 2 if core(name) in cores else None
+    return 2 if core(name) in cores or (ends and plain(name).endswith(ends)) else None
 
 
 @lru_cache(maxsize=256)
-def _names_of(names: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(map(plain, names)), frozenset(map(core, names))
+def _names_of(names: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str], tuple[str, ...]]:
+    """Exact names, their cores, and endings: ``*LanguageModel`` is any name that ends so."""
+    whole = [name for name in names if not name.startswith("*")]
+    ends = tuple(plain(name) for name in names if name.startswith("*"))
+    return frozenset(map(plain, whole)), frozenset(map(core, whole)), ends
 
 
 def near_misses(spec: Spec, entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -110,8 +110,11 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
         TargetError: no object of the candidate fills any role; the message says which names were looked for.
     """
     description = session.open()
-    bindings = bind(spec, description["objects"], session.target.declarations, session.target.only)
+    declared, only = session.target.declarations, session.target.only
+    entries = description["objects"]
+    bindings = bind(spec, entries, declared, only)
     notes = [f"not imported: {describe_error(error)}" for error in description.get("failed", ())]
+    notes += _unrecognised(entries, bindings)
     subjects, unjudged = [], []
     judged_roles = {role for claim in spec.claims.values() for role in (claim.role, *claim.partners)}
     for binding in bindings:
@@ -124,8 +127,26 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
         else:
             subjects.append(subject)
     if not subjects:
-        raise TargetError(_nothing_found(session, spec, description["objects"], bindings, unjudged))
+        raise TargetError(_nothing_found(session, spec, entries, bindings, unjudged))
     return Candidate(session, subjects, unjudged, notes)
+
+
+def _unrecognised(entries: Sequence[dict], bindings: Sequence[Binding]) -> list[str]:
+    """What else the candidate defines, of which nothing is said otherwise: its names are those of no role."""
+    used = {name for binding in bindings for name in binding.entry.get("uses", ())}
+    known = {binding.entry["name"] for binding in bindings} | used
+    names = [
+        e["name"]
+        for e in entries
+        if e["name"] not in known
+        and "." not in e["name"]
+        and not e.get("private")
+        and (e["params"] if e["kind"] == "function" else {"forward", "__call__"} & e["methods"].keys())
+    ]
+    if not names or not bindings:
+        return []
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return [f"not looked at, as no role has such a name: {', '.join(names[:8])}{more}"]
 
 
 def _nothing_found(

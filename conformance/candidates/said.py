@@ -1,7 +1,8 @@
 """What authors write of their masks: ``True = blocked``, ``1 for real tokens``, ``mask: 0 -> hidden``.
 
 A statement counts for the parameters that its sentence names, or, where it names none, for those of which
-nothing else is said.  Statements that contradict each other say nothing.
+nothing else is said.  Statements that contradict each other say nothing.  A sentence may go over several lines of a
+docstring; what a comment says ends with its line.
 """
 
 from __future__ import annotations
@@ -9,19 +10,45 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+_VALUE = r"(?P<value>\bTrue(?:\s*/\s*1)?\b|\bFalse\b|(?<![\w.=(,-])[01]\b|\bnon-?zero\b|\bones?\b)"
 _STATEMENT = re.compile(
-    r"(?P<value>\bTrue(?:\s*/\s*1)?\b|\bFalse\b|(?<![\w.=(,-])[01]\b|\bnon-?zero\b|\bones?\b)\s*"
-    r"(?:=+>?|:|->|→|means?|marks?|is|are|where|for|at|on|at the)\s*(?P<rest>[^.;,\n]{1,60})",
+    _VALUE + r"\s*(?:=+>?|:|->|→|means?|marks?|indicates?|denotes?|signals?|is|are|where|for|at|on|at the)\s*"
+    r"(?P<rest>[^.;,\n]{1,60})",
     re.IGNORECASE,
 )
+# The value last.  What is set to 0 may be scores or weights, so that only marks are taken for those of a mask.
+_MARKED = re.compile(
+    r"(?P<rest>[^.;:,\n]{1,60}?)\s(?:(?:marked|flagged|denoted|indicated|signal+ed) (?:with|by|as) (?:an? )?|"
+    r"(?:filled|set) (?:with|to) (?=True|False|one))" + _VALUE,
+    re.IGNORECASE,
+)
+# What stands before a number that is a token's: "ids in which 0 marks padding".
+_OF_TOKEN = re.compile(
+    r"(\b(ids?|idx|index|indices)\b\s*(=|(in|of) which|where|with|whose)?|\btoken)\s*$", re.IGNORECASE
+)
+_ONES = r"(?P<ones>\b(?:ones|1s|True)\b)"
+_SIDE = r"\b(?P<side>lower|upper)[- ]?triang\w*"
+_TRIANGLES = (
+    re.compile(
+        _SIDE + r"(?:(?!zero|\b0|False|inf|rest|else|other|\band\b)[^.;,\n]){0,40}?" + _ONES, re.IGNORECASE
+    ),
+    re.compile(_ONES + r" (?:in|on|at|for) (?:the |its )?(?:strict(?:ly)? )?" + _SIDE, re.IGNORECASE),
+)
+_TURNED = re.compile(r"invert|inverse|negat|complement|flip|revers|opposite|1 ?- |== ?0|~", re.IGNORECASE)
 _NOT = re.compile(r"\b(not|never|no|n't|cannot)\b", re.IGNORECASE)
 _BLOCK = re.compile(
     r"block|masked|mask out|ignor|forbid|hid|\bpad|disallow|future|exclu|remov|drop|invisible|prohibit",
     re.IGNORECASE,
 )
 _ALLOW = re.compile(
-    r"allow|visib|keep|kept|attend|\bsee\b|seen|look|\breal\b|permit|take part|valid|\bwords?\b|past|used",
+    r"allow|visib|keep|kept|attend|\bsee\b|seen|look|\breal\b|permit|take part|valid|\bwords?\b|past|used|"
+    r"influenc(?!\w* by (the |a |this )?mask)",
     re.IGNORECASE,
+)
+# What begins on a line of its own: an item of a list, or what is said of one name or value.
+_ITEM = re.compile(
+    r"\s*([-*•+>:@]|\d+[.)]\s|(True|False|[01])\b|\w+\s*[(\[]"
+    r"|\*{0,2}\w+(, *\*{0,2}\w+)*\s*(:|=|--|->|—)(\s|$))"
 )
 
 
@@ -31,21 +58,52 @@ def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
     ``others`` are further masks, so that what is said of them is not taken for this one.
     """
     own, general = set(), set()
-    for sentence in re.split(r"[.;](?:\s|$)|\n", _plainer(words)):
-        for found in _STATEMENT.finditer(sentence):
-            meaning, value = _meaning(found["rest"]), found["value"].lower()
-            if not meaning or (
-                not value.startswith(("true", "false")) and not _of_masks(sentence, name, others)
-            ):
-                continue  # a number may as well be a token's
+    for sentence in _sentences(_plainer(words)):
+        for value, meaning in _statements(sentence, name, others):
             if value in ("false", "0"):
                 meaning = {"allow": "block", "block": "allow"}[meaning]
             if name and _names(sentence, name):
                 own.add(meaning)
             elif not any(_names(sentence, other) for other in others):
                 general.add(meaning)
+        if not name and not sentence.startswith("#") and not _TURNED.search(words):
+            sides = [found["side"].lower() for p in _TRIANGLES for found in p.finditer(sentence)]
+            general |= {{"lower": "allow", "upper": "block"}[side] for side in sides}
     said = own or general
     return said.pop() if len(said) == 1 else ""
+
+
+def _sentences(words: str) -> list[str]:
+    """Lines that continue each other are joined; not after a blank line, or where an item or less indent begins."""
+    joined: list[str] = []
+    before = ""
+    for line in words.split("\n"):
+        text, last = line.strip(), before.strip()
+        indent, former = len(line) - len(line.lstrip()), len(before) - len(before.lstrip())
+        ended = not text or not last or last.startswith("#") or last[-1] in ".;:"
+        if ended or not indent or indent < former or _ITEM.match(line):
+            joined.append(text)
+        else:
+            joined[-1] += f" {text}"
+        before = line
+    return [sentence for text in joined for sentence in re.split(r"[.;](?:\s|$)", text)]
+
+
+def _statements(sentence: str, name: str, others: Sequence[str]) -> list[tuple[str, str]]:
+    """The values that a sentence speaks of, and what it says that they mean."""
+    result = []
+    for pattern in (_STATEMENT, _MARKED):
+        for found in pattern.finditer(sentence):
+            parts = re.split(r"\b(?:and|but|0|False)\b", found["rest"])
+            meaning, value = _meaning(parts[0 if pattern is _STATEMENT else -1]), found["value"].lower()
+            if not value.startswith(("true", "false")):  # a number may as well be a token's
+                before = sentence[: found.start("value")]
+                padding = re.search(r"\bpad", parts[0], re.IGNORECASE)
+                if (padding and _OF_TOKEN.search(before)) or not _of_masks(sentence, name, others):
+                    continue
+            if meaning:
+                result.append((value, meaning))
+    return result
 
 
 _ADDED = re.compile(
@@ -63,7 +121,7 @@ def is_boolean(words: str, name: str, others: Sequence[str] = (), annotation: st
         return True
     about = [
         sentence
-        for sentence in re.split(r"[.;](?:\s|$)|\n", words)
+        for sentence in _sentences(words)
         if _names(sentence, name)
         or (_of_masks(sentence, name, others) and not any(_names(sentence, other) for other in others))
     ]
@@ -99,7 +157,6 @@ def _names(sentence: str, name: str) -> bool:
 
 def _meaning(phrase: str) -> str:
     """What a phrase says of the places that it speaks of."""
-    phrase = re.split(r"\b(?:and|but|0|False)\b", phrase)[0]
     block, allow = _BLOCK.search(phrase), _ALLOW.search(phrase)
     padding = re.search(r"\bpad", phrase, re.IGNORECASE)
     if padding:  # whatever else is said of it

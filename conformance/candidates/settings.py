@@ -284,17 +284,27 @@ def _is_number(value: Any) -> bool:
 
 
 ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu",)}
+RMS = re.compile(r"(?<![A-Za-z])rms|(?<![A-Z])R(MS|ms)")  # and no norms, no params
 
 
 def activations(home: type, own: frozenset[str]) -> list[str]:
-    """Other activations than ReLU that the code of a class asks for by name."""
-    said = {
-        name.lower()
-        for function in reached(home, own)
-        for name in code_names(function.__code__, strings=True)
-    }
-    found = [values for part, values in ACTIVATIONS.items() if any(part in name for name in said)]
-    return [value for values in found for value in values]
+    """Other activations than ReLU that the code of a class asks for by name; ``rms`` among them for an RMSNorm."""
+    said: dict[str, set[str]] = {}  # by class
+    for function in reached(home, own):
+        names = said.setdefault(function.__qualname__.rpartition(".")[0] or function.__name__, set())
+        names.update(code_names(function.__code__, strings=True))
+        if any(isinstance(node, ast.Pow) for node in ast.walk(_tree(function))):
+            names.add("pow")
+    every = {name for names in said.values() for name in names}
+    found = [v for part, v in ACTIVATIONS.items() if any(part in name.lower() for name in every)]
+    squared = any(
+        any("relu" in name.lower() for name in names) and names & {"pow", "square"} for names in said.values()
+    )
+    return [
+        *(value for values in found for value in values),
+        *(["relu_squared"] if squared else []),
+        *(["rms"] if any(RMS.search(name) for name in (*every, home.__name__)) else []),
+    ]
 
 
 def used(home: type, own: frozenset[str]) -> list[str]:

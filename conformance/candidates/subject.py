@@ -20,8 +20,11 @@ from . import wire
 from .binding import Binding, Parameter, masks_of
 from .errors import CallFailed
 from .session import Built, Call, Session
+from .usual import usual
 
 Results = dict[str, Any]
+FOLLOWING = ("d_head", "d_v", "n_kv_heads")  # sizes that have to fit others: a default of theirs fits its own alone
+LONG = 16  # layers and models may have a capacity beyond it
 CLOSE = 1e-4  # two right ways of computing something are nearer, and every known fault is farther off
 # The parts of results that are compared between objects; the rest tells of their conventions.
 GIST = (
@@ -148,6 +151,16 @@ class Subject:
         """The calls of a case and what they return, without memory."""
         return self.read(self.send(self.calls_for(inputs)), inputs)
 
+    def run_up_to_capacity(self, inputs: Inputs) -> Results:
+        """As :meth:`run`; but nobody promised to take long sequences, where a capacity cannot be set."""
+        try:
+            return Subject.run(self, inputs)
+        except CallFailed as error:
+            long = max(inputs.case.get("T", 0), inputs.case.get("S", 0)) > LONG
+            if long and error.kind == "exception":
+                raise OutOfDomain(f"it does not take so long a sequence: {error}") from None
+            raise
+
     def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
         """Canonical results from what came back.  The default suits functions that return arrays."""
         raw = answers[0]
@@ -265,9 +278,12 @@ class Subject:
         if self.binding.entry["kind"] != "class":
             return Built(self.binding.path, double=double, variant=self.owner)
         given: dict[str, Any] = {}
-        for argument in self.role.constructor:
+        for argument in (*usual(), *self.role.constructor):
             place = self.binding.constructor.get(argument.name)
-            if place is not None and not (argument.only_if_required and place.has_default):
+            own = place is not None and place.has_default
+            if own and argument.name in FOLLOWING:
+                own = not place.fixed and "." not in place.name
+            if place is not None and not (argument.only_if_required and own):
                 given[argument.name] = (
                     self.dropout if argument.name == "dropout" else self._constant(argument, case)
                 )

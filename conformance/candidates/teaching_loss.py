@@ -26,6 +26,11 @@ SHIFTS = re.compile(
     r"|(?<!not )\bshift(s|ed)? (the |logits and |both |labels |them |it )*(inside|internally|in here|itself)\b",
     re.IGNORECASE,
 )  # what is said of a loss that shifts labels against logits itself
+ONE_POSITION = re.compile(
+    r"[(\[]\s*(V|C|n_?vocab|vocab\w*|num_classes)\s*,?\s*[)\]]"
+    r"|\b(one|single|a) (position|token|step|label|example|sample|class)\b",
+    re.IGNORECASE,
+)  # what is said of a loss for one position
 NAMES = {"row": "(T, V)", "batch": "(B, T, V)", "one": "(V,)"}
 
 
@@ -70,12 +75,30 @@ class LossSubject(TeachingSubject):
         if best is not None:
             self.container, self.mask_kind, answered, right = best
             self.framework = self.container if self.container != "list" else self.framework
+            if right == ["one"]:  # of a single label the mean and the sum are the same
+                right = self._right_with_rows(case, answered) or right
             right = right or self._right_otherwise(case, answered)
             self._settle(case, answered, right or self._right_with_onehot(case, answered))
         elif self.conventions["label_offset"] == ("aligned", "default"):
             self._probe_otherwise(case, problems)
         else:
             self.problem = "no call succeeded"
+
+    def _right_with_rows(self, case: Case, answered: Sequence[str]) -> list[str]:
+        """The layouts of several labels that give one number, right under another convention.
+
+        None where its author speaks of one position, for which it may serve alone.
+        """
+        if ONE_POSITION.search(self.words):
+            return []
+        rows = [n for n in answered if n != "one" and self._gives_number(case.replaced(layout=n))]
+        return self._right_otherwise(case, rows) if rows else []
+
+    def _gives_number(self, case: Case) -> bool:
+        try:
+            return "loss" in self.run(self.default(Inputs(case, {})))
+        except CallFailed:
+            return False
 
     def _right_with_onehot(self, case: Case, answered: list[str]) -> list[str]:
         """The layouts on which it is right if labels are given as one-hot rows; ids are kept where it is not."""
@@ -140,8 +163,8 @@ class LossSubject(TeachingSubject):
             for name, value in zip(names, values, strict=True):
                 other = other.with_convention(name, value)
             right = other._try_layouts(case, [])[1]
-            if right:
-                return [n for n in answered if n in right]
+            if found := [n for n in answered if n in right]:
+                return found
         return []
 
     def _probe_padding(self, case: Case) -> None:

@@ -20,8 +20,8 @@ from .teaching import TeachingSubject
 from .teaching_model import DECODING
 
 SEQUENCE = re.compile(
-    r"\bper[- ]token|\b(?:each|every) (?:token|position|place)|\bindependent"
-    r"|[\[(`]\s*(?:B|N|batch\w*)\s*,\s*(?:T|L|S)",
+    r"\bper[- ]token|\b(?:each|every) (?:token|position|place)|\bindependent|\bown (?:draw|coin|decision)"
+    r"|[\[(`]\s*(?:B|N|batch\w*)\s*,\s*(?:T|L|S)|[\[(`]\s*(?:T|L|S|seq_len)\s*,?\s*[\])`]",
     re.IGNORECASE,
 )
 PER_CALL = re.compile(

@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import io
 import linecache
+import math
 import os
 import random
 import sys
@@ -114,8 +115,9 @@ class Worker:
             arguments = self._positional(value, [wire.decode(a, body) for a in header.get("args", ())])
             named = {k: self._materialise(wire.decode(v, body)) for k, v in header.get("kwargs", {}).items()}
             home, (named, constants) = value, settings.filled(value, named, self._own)
-            with settings.constants_set(home, constants, self._own):
+            with settings.constants_set(home, constants, self._own), _empty_is_nan(torch):
                 value = value(*arguments, **named)
+            _fill_uninitialised(value, torch)
             if constants:
                 self._constants[len(self._handles)] = (home, constants)
         if hasattr(value, "eval") and hasattr(value, "parameters"):
@@ -380,6 +382,40 @@ def _seed(seed: int, torch: Any) -> None:
     np.random.seed(seed)
     if torch is not None:
         torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _empty_is_nan(torch: Any) -> Iterator[None]:
+    """While an object is built, memory that nobody has written yet holds NaN in place of whatever was there."""
+    if torch is None:
+        yield
+        return
+    before = torch.empty
+
+    def empty(*args: Any, **kwargs: Any) -> Any:
+        made = before(*args, **kwargs)
+        if isinstance(made, torch.Tensor) and made.is_floating_point() and made.device.type != "meta":
+            with torch.no_grad():
+                made.fill_(math.nan)
+        return made
+
+    torch.empty = empty
+    try:
+        yield
+    finally:
+        torch.empty = before
+
+
+def _fill_uninitialised(value: Any, torch: Any) -> None:
+    """Weights that a constructor left unwritten, for others to set (``model.apply(init)``), get usual ones; buffers 0."""
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return
+    with torch.no_grad():
+        for _, _, _, array in _parameters_of(value):
+            if isinstance(array, torch.Tensor) and (missing := torch.isnan(array)).any():
+                scale = max(1, array.shape[-1] if array.dim() else 1) ** -0.5
+                usual = torch.randn_like(array) * (scale if isinstance(array, torch.nn.Parameter) else 0.0)
+                array.copy_(torch.where(missing, usual, array))
 
 
 def _generator(wanted: wire.Random) -> Any:

@@ -71,15 +71,29 @@ def run_block(module: nn.Module, inputs: Inputs) -> Tensor:
     return module(tensor(inputs["x"]), optional(inputs.get("hide")))
 
 
-def wrapped(build: Callable[[], Any], run: Callable[..., Tensor]) -> Iterator[Blueprint]:
+def wrapped(
+    subject: LayerSubject, build: Callable[[], Any], run: Callable[..., Tensor]
+) -> Iterator[Blueprint]:
     """A layer with its residual and its norm around it."""
-    for epsilon in EPSILONS:
+    for norm in norms_of(subject):
         for first in (False, True):
             yield Blueprint(
-                layers.Sublayer(build(), layers.LayerNorm(build().d_model, epsilon), first),
+                layers.Sublayer(build(), norm(build().d_model), first),
                 partial(run_wrapped, run),
                 {"wrapped": "pre" if first else "post"},
             )
+
+
+def norms_of(subject: LayerSubject) -> list[partial[layers.LayerNorm]]:
+    """LayerNorm, and RMSNorm after it where the code asks for that by name; or what was declared."""
+    kind, how = subject.conventions.get("norm_kind", ("layer", ""))
+    rms = [False, True] if subject.asks_for_rms and how not in ("declared", "tried") else [kind == "rms"]
+    unbiased = subject.convention("variance") == "unbiased"
+    return [
+        partial(layers.LayerNorm, eps=epsilon, unbiased=unbiased, centring=not leaves_mean)
+        for leaves_mean in rms
+        for epsilon in EPSILONS
+    ]
 
 
 def run_wrapped(run: Callable[..., Tensor], module: Any, inputs: Inputs) -> Tensor:
@@ -106,7 +120,7 @@ def forms(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -
             if subject.convention("wrapped") in ("", "none"):
                 yield Blueprint(layers.MultiHeadAttention(width, h), run, told, weights=weights)
             else:
-                yield from wrapped(partial(layers.MultiHeadAttention, width, h), run)
+                yield from wrapped(subject, partial(layers.MultiHeadAttention, width, h), run)
         if getattr(subject, "form", "") == "self" and not subject.has("mask"):
             for h in heads:  # self-attention by a general name may well mask the future by itself
                 own = [partial(run_attention, True, part) for part in (0, 1)]
@@ -123,7 +137,7 @@ def forms(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -
         if subject.convention("wrapped") == "none":
             yield Blueprint(build(), run_rows)
         else:
-            yield from wrapped(build, run_rows)
+            yield from wrapped(subject, build, run_rows)
         return
     for build, run, told in block_builds(subject, width, heads, inner):
         yield Blueprint(build(), run, told)
@@ -143,8 +157,8 @@ def block_builds(
         kinds = [*kinds, (layers.EncoderBlock, run_block)]
     placed, how = subject.conventions["norm"]
     orders = [placed == "pre"] if how == "declared" else [False, True]
-    unbiased = subject.convention("variance") == "unbiased"
-    for epsilon in EPSILONS:
+    for norm in norms_of(subject):
+        named = {} if norm.keywords["centring"] else {"norm_kind": "rms"}
         for first in orders:
             for h in heads:
                 for kind, run in kinds:
@@ -155,9 +169,9 @@ def block_builds(
                         inner,
                         norm_first=first,
                         activation=subject.convention("activation"),
-                        norm=partial(layers.LayerNorm, eps=epsilon, unbiased=unbiased),
+                        norm=norm,
                     )
-                    yield build, run, {"norm": "pre" if first else "post"}
+                    yield build, run, {"norm": "pre" if first else "post", **named}
 
 
 def known_faults(
@@ -184,10 +198,10 @@ def known_faults(
     else:
         builds = {}
         for build, run, told in block_builds(subject, width, heads, inner):
-            builds.setdefault((told["norm"], run), build)
-        order = dict.fromkeys((blueprint.conventions["norm"], blueprint.run) for blueprint in nearest)
-        for norm, run in order:
-            found = faults.block_faults(builds[norm, run], every=every)
+            builds.setdefault((frozenset(told.items()), run), build)
+        order = dict.fromkeys((frozenset(b.conventions.items()), b.run) for b in nearest)
+        for told_by, run in order:
+            found = faults.block_faults(builds[told_by, run], every=every)
             yield from (blueprint_of(fault, run) for fault in found)
 
 
@@ -327,8 +341,7 @@ def other_blocks(
     if gains not in kinds:
         return
     told, kind = kinds[gains]
-    for activation, epsilon, h in product(layers.ACTIVATIONS, EPSILONS, heads):
-        norm = partial(layers.LayerNorm, eps=epsilon)
+    for activation, norm, h in product(layers.ACTIVATIONS, norms_of(subject), heads):
         yield told, Blueprint(kind(width, h, inner, activation=activation, norm=norm), run_block)
 
 

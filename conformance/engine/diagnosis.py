@@ -9,7 +9,7 @@ no other is as near.  Otherwise nothing is said.  Layers are named by their weig
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -19,7 +19,7 @@ from ..candidates.errors import FATAL, CallFailed
 from ..candidates.subject import Subject
 from . import draw
 from .cases import Case, Inputs, OutOfDomain, Unseen
-from .likeness import answer, complaint, pattern, same
+from .likeness import answer, complaint, drawn_alike, pattern, same
 from .naming import RECOMPUTING, by_weights, is_own, recomputing
 from .run import Broken, Engine, Run, unsupported
 from .suspects import Suspect, Suspects
@@ -32,6 +32,19 @@ NEAR = 0.2  # the same, where its weights say that a layer makes another mistake
 APART = 0.05  # by how many claims the next mutant must be farther away
 RECOMPUTED = 4  # mutants at most that are recomputed to tell them apart: each takes a second
 BY_VARIETY = ("draws_differ", "rows_drawn_apart")  # properties of draws that have no right value
+# What may be built of what stands before it.
+LEVELS = (
+    ("attention", "causal_attention", "causal_mask", "padding_mask", "positional_encoding"),
+    ("multihead_attention", "causal_self_attention", "cross_attention", "feed_forward", "layer_norm"),
+    ("encoder_block", "decoder_block", "decoder_only_block", "cached_attention"),
+    ("decoder_stack",),
+    ("encoder_decoder", "language_model"),
+)
+NAN_DRAWN = re.compile(r"probabilit(y tensor|ies) contain", re.IGNORECASE)  # as torch and NumPy say it
+NAN_HINT = (
+    "NaN or infinity reaches the draw. Look at what makes it: the axis of the softmax, which is the last one, "
+    "a row of logits that are all -inf, a division by 0."
+)
 PATH = re.compile(r"^with …=(True|False), ")  # which of two paths of generation breaks
 
 
@@ -51,6 +64,11 @@ class Diagnosis:
     explains: frozenset[str]
 
 
+def _level(subject: Subject) -> int:
+    """How many kinds of parts it may be built of; none of what is no layer."""
+    return next((n for n, roles in enumerate(LEVELS) if subject.role.id in roles), 0)
+
+
 class Doctor:
     """Compares broken objects of one candidate with the mutants."""
 
@@ -59,17 +77,43 @@ class Doctor:
 
     def explained(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts, with the known mistake in those failures that it explains."""
-        found: dict[str, Diagnosis] = {}
-        for subject in self.engine.candidate.subjects:
+        found: dict[tuple[str, str], Diagnosis] = {}
+        for subject in sorted(self.engine.candidate.subjects, key=_level):
             name = subject.binding.name
             own = [v for v in verdicts if v.object == name and self._is_of(v, subject)]
             broken = [v.claim for v in own if v.verdict in ("failed", "errored") and v.failure]
             held = [v.claim for v in own if v.verdict == "passed"]
             outside = {v.claim for v in own if v.verdict == "unsupported"}
             diagnosis = self.diagnose(subject, broken, held, outside) if broken else None
-            if diagnosis is not None:
-                found[name] = diagnosis
-        return [self._with(verdict, found.get(verdict.object)) for verdict in verdicts]
+            if diagnosis is not None and not self._may_be_a_part(subject, diagnosis.likely, found):
+                found[subject.role.id, name] = diagnosis
+        roles = {claim.id: claim.role for claim in self.engine.spec.claims.values()}
+        return [self._with(v, found.get((roles[v.claim], v.object))) for v in verdicts]
+
+    def _may_be_a_part(
+        self, whole: Subject, likely: Likely, found: Mapping[tuple[str, str], Diagnosis]
+    ) -> bool:
+        """Whether a mistake that was only guessed may as well be that of a part, which fails by itself.
+
+        A likeness to another mistake counts for nothing then, nor does an exact one where the part's is known.
+        """
+        if likely.by in ("weights", "loading"):
+            return False
+        parts = [s for s in self.engine.candidate.subjects if _level(s) < _level(whole) and self._fails(s)]
+        own = [found.get((part.role.id, part.binding.name)) for part in parts]
+        return bool(parts) and not (likely.exact and not any(d and d.likely.exact for d in own))
+
+    def _fails(self, part: Subject) -> bool:
+        """Whether a claim that counts is broken, and not in a lower precision alone."""
+        broken = [
+            verdict
+            for verdict in self.engine.known(part)
+            if verdict.verdict in ("failed", "errored")
+            and verdict.level == "MUST"
+            and self._is_of(verdict, part)
+        ]
+        cases = [self._case_of(verdict.claim, part) or {} for verdict in broken]
+        return any(case.get("dtype", "float64") == "float64" for case in cases)
 
     def _is_of(self, verdict: Verdict, subject: Subject) -> bool:
         claim = self.engine.spec.claims[verdict.claim]
@@ -77,6 +121,8 @@ class Doctor:
 
     @staticmethod
     def _with(verdict: Verdict, found: Diagnosis | None) -> Verdict:
+        if verdict.failure is not None and NAN_DRAWN.search(verdict.failure.what):
+            verdict = replace(verdict, failure=replace(verdict.failure, hint=NAN_HINT))
         if found is None or verdict.failure is None or verdict.claim not in found.explains:
             return verdict
         return replace(verdict, failure=replace(verdict.failure, likely=found.likely))
@@ -100,10 +146,15 @@ class Doctor:
         if not isinstance(weighed, Likely):
             return self._nearest(subject, broken, held, outside, bool(must), erratic)
         likely = Diagnosis(weighed, frozenset(broken))
-        if weighed.by == "weights" and is_own(self.engine, weighed.mutant, subject):
-            told = any(spec.claims[c].property_name in RECOMPUTING for c in broken)
-            if told or self.suspects.killers(weighed.mutant).issuperset(broken):
-                return likely
+        if weighed.by == "weights":
+            told = {c for c in broken if spec.claims[c].property_name in RECOMPUTING}
+            if is_own(self.engine, weighed.mutant, subject):
+                explained = told | self.suspects.killers(weighed.mutant).intersection(broken)
+                likely = Diagnosis(weighed, frozenset(explained))
+                if told or explained.issuperset(broken):
+                    return likely
+            elif told:  # what else a mistake in a part breaks is not known
+                likely = Diagnosis(weighed, frozenset(told))
         return self._nearest(subject, broken, held, outside, bool(must), erratic, NEAR) or likely
 
     def _by_complaint(self, subject: Subject, broken: Sequence[str]) -> Diagnosis | None:
@@ -179,6 +230,8 @@ class Doctor:
             return None
         if rest and rest[0].distance(broken, asked) - away < APART:
             return None
+        if not subject.told_by_answers and not self._bears_out(subject, first, explains):
+            return None
         others = [suspect for suspect in every if suspect is not first]
         seen = [other.agreement() for other in others]
         telling = [
@@ -222,6 +275,27 @@ class Doctor:
             if same and by_answers:
                 same = self._same_answers(subject, suspect, own)
             suspect.compared.append((claim.id, case, bool(own.broke), same))
+
+    def _bears_out(self, subject: Subject, suspect: Suspect, explains: Collection[str]) -> bool:
+        """Whether more cases speak for a mistake than against it, where only words and claims are compared.
+
+        To do exactly the same, it must break each of the claims in the same places, too.
+        """
+        if suspect.against() >= suspect.alike():
+            return False
+        exact = all(row[3] for row in suspect.compared)
+        return not exact or all(self._drawn_alike(subject, suspect, name) for name in explains)
+
+    def _drawn_alike(self, subject: Subject, suspect: Suspect, name: str) -> bool:
+        """Whether both break a claim in the same places, in the longest case that was compared."""
+        cases = [case for claim, case, broke, same in suspect.compared if claim == name and broke and same]
+        case = max(cases, key=lambda case: case.get("T", 0) + case.get("S", 0))
+        claim = self.engine.spec.claims[name]
+        one, other = (
+            Run(self.engine, claim, s, (), "", plain=True).attempt(case)[0]
+            for s in (subject, suspect.subject)
+        )
+        return drawn_alike(one, other)
 
     def _cases(self, subject: Subject, broken: Sequence[str], must: bool) -> Iterator[tuple[Claim, Case]]:
         """Cases of the broken claims by turns, the smallest first; then some of all others of the role."""
@@ -272,7 +346,7 @@ class Doctor:
             return Seen(broken.kind, asked)
         if claim.property_name == "repeatable":
             return Seen("not repeatable", asked)
-        told = pattern(broken.error.what)
+        told = pattern(broken.error.what, subject.binding.arguments)
         return Seen(re.sub(r"\d+", "#", told) if subject.told_by_answers else told, asked)
 
     @staticmethod

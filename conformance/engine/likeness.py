@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..candidates.binding import Parameter
 from ..candidates.errors import CallFailed, TriuError
 from ..candidates.subject import CLOSE, Subject
 from .cases import Inputs
+from .run import Broken
 
 
 def answer(subject: Subject, inputs: Inputs, fresh: bool = False) -> Mapping[str, Any] | str | None:
@@ -53,7 +55,6 @@ SAME_WORDS = (  # what depends on weights, on chance, or on names that only its 
     (r"\b(\d+) of \1\b", "all of all"),
     (r"\b\d+ of \d+\b|\b\d+ times in \d+", "some of all"),
     (r"expected -?\d+ new tokens?( or -?\d+|, as it counts.*)?", "expected new tokens"),
-    (r"changed its argument \S+", "changed its argument …"),
     (r"its parameter \S+", "its parameter …"),
     (r"\S+ (and|is) \S+(?=,? (are one and the same|in the same place))", "…"),
     (r"with respect to \S+", "with respect to …"),
@@ -66,11 +67,39 @@ SAME_WORDS = (  # what depends on weights, on chance, or on names that only its 
 )
 
 
-def pattern(what: str) -> str:
-    """A sentence on a violation without what two objects with one mistake need not have in common."""
+CHANGED = re.compile(r"changed its argument (argument (?P<place>\d+)|(?P<name>\S+))")
+
+
+def pattern(what: str, arguments: Mapping[str, Parameter]) -> str:
+    """A sentence on a violation without what two objects with one mistake need not have in common.
+
+    ``arguments`` has the object's parameters by the names that all have in common.
+    """
+
+    def common(found: re.Match[str]) -> str:
+        for name, parameter in arguments.items():
+            names = (parameter.name, *parameter.also)
+            if found["name"] in names or found["place"] == str(parameter.position):
+                return f"changed its argument {name.replace('_', '-')}"
+        return "changed its argument …"
+
+    what = CHANGED.sub(common, what)
     for found, instead in SAME_WORDS:
         what = re.sub(found, instead, what)
     return what
+
+
+def drawn_alike(one: Broken | None, other: Broken | None) -> bool:
+    """Whether two objects break a claim in the same places, so far as these are drawn: what moves what."""
+    drawn: list[np.ndarray] = []
+    for broken in (one, other):
+        if broken is None or broken.trial.drawing is None:
+            return True
+        try:
+            drawn.append(broken.trial.drawing().wrong)
+        except (TriuError, ValueError):  # it hung, or answers in another form
+            return True
+    return np.array_equal(drawn[0], drawn[1])
 
 
 def complaint(problem: str) -> str:

@@ -54,6 +54,10 @@ class Undetermined(Exception):
     """Whether the layer is right cannot be told: the message says what was not recognised."""
 
 
+class Grouped(Undetermined):
+    """Heads share keys and values, as in grouped-query attention, which is a form of its own."""
+
+
 class Departs(Exception):
     """The layer is not the reference; the message says what shows it."""
 
@@ -419,13 +423,19 @@ class Matcher:
         strange = ~np.isin(labels_c, labels_r) & ~silent
         if not strange.any():
             return
-        first = int(np.flatnonzero(strange)[0])
-        name = candidate.name_of(first)
-        shared = sum_of_two(prints_c[first], prints_r, labels_r, self._tolerance(prints_r))
-        if shared is not None:
+        grouped = ""
+        for name in dict.fromkeys(candidate.name_of(int(n)) for n in np.flatnonzero(strange)):
+            first = next(int(n) for n in np.flatnonzero(strange) if candidate.name_of(int(n)) == name)
+            shared = sum_of_two(prints_c[first], prints_r, labels_r, self._tolerance(prints_r))
+            if shared is None:
+                break
             one, other = (reference.name_of(n) for n in shared)
-            parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
-            raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own", known=True)
+            if one != other or not _slot(one).startswith(("the key projection", "the value projection")):
+                parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
+                raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own", known=True)
+            grouped = grouped or name
+        else:
+            raise Grouped(f"its parameter {grouped} serves several heads")
         raise Undetermined(f"its parameter {name} does what no parameter of the reference does")
 
     @staticmethod

@@ -19,6 +19,7 @@ from .snippet import readable_inputs, snippet
 from .trial import Difference, Trial, Violation
 
 DEFAULT_EXAMPLES = 24
+STILL_HELD = 5  # claims at most that held, and must hold under another convention too, where one is offered
 # Errors that no other sizes would mend.
 WHATEVER_THE_SIZES = re.compile(r"\b(Name|UnboundLocal|NotImplemented|Import|ModuleNotFound|Syntax)Error\b")
 
@@ -112,6 +113,10 @@ class Engine:
         if known is None:
             known = self._verdicts[key] = self._evaluate(claim, subject, partners)
         return known
+
+    def known(self, subject: Subject) -> list[Verdict]:
+        """The verdicts so far on an object alone."""
+        return [v for (_, paths), v in self._verdicts.items() if paths == (subject.binding.path,)]
 
     def retry(
         self, claim: Claim, subject: Subject, partners: tuple[Subject, ...], case: Case
@@ -447,7 +452,8 @@ class Run:
     def _would_fit(self, other: Subject, convention: Convention, value: str, cases: Sequence[Case]) -> bool:
         """Whether the object is right under another value: this claim and all that rest on it pass there.
 
-        Where the claim does not concern that value, those made for it must pass.
+        Where the claim does not concern that value, those made for it must pass.  Some of those that it passed
+        so far must still hold: where no call succeeds, what asks for an error passes as well.
         """
         spec, role = self.engine.spec, self.claim.role
         if unsupported(self.claim, other):
@@ -457,8 +463,10 @@ class Run:
             ]
         else:
             claims = [self.claim, *spec.resting_on(self.claim.id)]
+        passed = [spec.claims[v.claim] for v in self.engine.known(self.subject) if v.verdict == "passed"]
+        others = [c for c in passed if c.role == role and c not in claims][:STILL_HELD]
         tried = False
-        for claim in claims:
+        for claim in (*claims, *others):
             if (
                 claim.role != role
                 or (claim.partners and claim is not self.claim)
@@ -475,7 +483,7 @@ class Run:
             )
             if run._try(own, ())[0] is not None:
                 return False
-            tried = tried or bool(run.count)
+            tried = tried or (bool(run.count) and claim in claims)
         return tried
 
 

@@ -48,6 +48,14 @@ class Suspect:
         """The broken claims that it breaks in the same way in some case."""
         return {claim for claim, _, broke, same in self.compared if broke and same and claim in broken}
 
+    def alike(self) -> int:
+        """In how many cases it breaks a claim as the object does."""
+        return sum(broke and same for _, _, broke, same in self.compared)
+
+    def against(self) -> int:
+        """In how many cases it breaks a claim that the object holds."""
+        return sum(not broke and not same for _, _, broke, same in self.compared)
+
     def agreement(self) -> dict[tuple[str, Case], bool]:
         """For each case whether it does the same."""
         return {row[:2]: row[3] for row in self.compared}

@@ -150,7 +150,10 @@ def divides_or_refuses(trial: Trial) -> None:
         raise trial.skip("the width of a head is set beside that of the model")
     built = subject.object_for(case)
     wide = subject.binding.constructor["d_model"]
-    kwargs = {**built.kwargs, wide.name: width} if wide.position is None else built.kwargs
+    kwargs = dict(built.kwargs)
+    for other in (wide, subject.binding.constructor.get("d_out")):
+        if other is not None:
+            kwargs |= {name: width for name in (other.name, *other.also) if name in kwargs}
     args = built.args
     if wide.position is not None:
         args = tuple(width if n == wide.position else a for n, a in enumerate(args))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from copy import copy
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..candidates.models import ModelSubject
 from ..candidates.subject import kept
 from ..engine import blueprints, stacks
 from ..engine.cases import Case, Inputs, OutOfDomain, Unseen, normal
-from ..engine.matching import Departs, Matched, Undetermined
+from ..engine.matching import Departs, Grouped, Matched, Undetermined
 from ..engine.trial import Difference, Trial, Violation, focus, marked
 from .layers import layer_of
 
@@ -25,6 +24,7 @@ __all__ = [
 
 
 BY_CODE = "by its code"
+GATES = ("gated_silu", "gated_gelu", "gated_gelu_tanh")
 
 
 def matching(trial: Trial) -> Matched:
@@ -48,6 +48,8 @@ def matching(trial: Trial) -> Matched:
         if found.expected is not None and found.observed is not None:
             difference = _difference(found.expected, found.observed)
         raise Violation(found.what, difference, found.mutant)
+    if isinstance(found, Grouped):
+        raise trial.skip(f"keys and values are shared by heads, as in grouped-query attention: {found}")
     if isinstance(found, Undetermined):
         raise Unseen(f"its weights cannot be carried over to the reference: {found}")
     if isinstance(found, CallFailed | OutOfDomain):
@@ -56,19 +58,36 @@ def matching(trial: Trial) -> Matched:
 
 
 def _matched(subject: LayerSubject, case: Case) -> Matched:
-    """With the activation that is taught, or else with one that the candidate's code asks for by name."""
+    """With the activation that is taught, or else with one that the candidate's code asks for by name.
+
+    A gated feed-forward that was probed is another kind of layer: it fails for a known mistake, or a missing residual.
+    """
     taught = subject.conventions.get("activation")
-    try:
+    if taught is None:
         return blueprints.matched(subject, case)
-    except Departs:
-        if taught is None or taught[1] in ("declared", BY_CODE):
-            raise
-        for activation in subject.binding.entry.get("activations", ()):
-            subject.conventions["activation"] = (activation, BY_CODE)
-            with suppress(Departs):
-                return blueprints.matched(subject, case)
-        subject.conventions["activation"] = taught
-        raise
+    value, how = taught
+    gated = value == "gated"
+    asked = [] if how in ("declared", BY_CODE) else subject.asked_activations
+    failure: Departs | Undetermined | None = None
+    for way in GATES if gated else (value, *asked):
+        subject.conventions["activation"] = (way, how if way == value else BY_CODE)
+        try:
+            found = blueprints.matched(subject, case)
+        except (Departs, Undetermined) as error:
+            if not gated and isinstance(error, Undetermined):
+                raise
+            if failure is None or (isinstance(error, Departs) and error.known):
+                failure = error
+        else:
+            if gated:
+                subject.conventions["activation"] = taught
+            return found
+    subject.conventions["activation"] = taught
+    assert failure is not None
+    told = isinstance(failure, Departs) and (failure.known or "norms and residuals" in failure.what)
+    if gated and how == "probed" and not told:
+        raise OutOfDomain("its feed-forward is a gated one, and no reference here is like it")
+    raise failure
 
 
 def recomputed_stack(trial: Trial) -> None:

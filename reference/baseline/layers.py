@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "gelu_tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
     "silu": nn.functional.silu,
+    "relu_squared": lambda x: torch.relu(x).square(),
 }
 
 
@@ -29,18 +30,29 @@ class LayerNorm(nn.Module):
 
     ``unbiased`` divides the sum of squares by d − 1, ``outside`` adds ε to the standard deviation: neither is
     what the paper on layer normalisation has.  Source: Ba et al. 2016, equations 3 and 4.
+    Without ``centring`` it is RMSNorm, x / √(mean of x² + ε) · γ.  Source: Zhang and Sennrich 2019.
     """
 
     def __init__(
-        self, d_model: int, eps: float = 1e-5, *, unbiased: bool = False, outside: bool = False
+        self,
+        d_model: int,
+        eps: float = 1e-5,
+        *,
+        unbiased: bool = False,
+        outside: bool = False,
+        centring: bool = True,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d_model))  # γ
         self.bias = nn.Parameter(torch.zeros(d_model))  # β
-        self.eps, self.unbiased, self.outside = eps, unbiased, outside
+        self.eps, self.unbiased, self.outside, self.centring = eps, unbiased, outside, centring
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., d)."""
+        if not self.centring:
+            square = x.square().mean(dim=-1, keepdim=True)
+            size = square.sqrt() + self.eps if self.outside else (square + self.eps).sqrt()
+            return x / size * self.weight + self.bias
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = x.var(dim=-1, keepdim=True, unbiased=self.unbiased)
         spread = variance.sqrt() + self.eps if self.outside else (variance + self.eps).sqrt()
@@ -166,17 +178,36 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask
 
 
-class FeedForward(nn.Module):
-    """Linear, ReLU, Linear: the same two layers at every position.  Source: Vaswani et al. 2017, equation 2."""
+class _Gating(nn.Module):
+    """A feed-forward of another kind: contract(silu(gate(x)) · expand(x)).  Source: Shazeer 2020, equation 6."""
+
+    expand: nn.Linear
+    contract: nn.Linear
+    activation: Callable[[Tensor], Tensor]
+    gating: nn.Linear | None
+
+    def gated(self, gate: nn.Linear, x: Tensor) -> Tensor:
+        """(..., d) -> (..., d_ff) -> (..., d)."""
+        return self.contract(self.activation(gate(x)) * self.expand(x))
+
+
+class FeedForward(_Gating):
+    """Linear, ReLU, Linear: the same two layers at every position.  Source: Vaswani et al. 2017, equation 2.
+
+    With an ``activation`` such as ``gated_silu`` a third layer gates the inner features.
+    """
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
         self.d_model = d_model
         self.expand, self.contract = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = ACTIVATIONS[activation.removeprefix("gated_")]
+        self.gating = nn.Linear(d_model, d_ff) if activation.startswith("gated_") else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., d_ff) -> (..., d)."""
+        if self.gating is not None:
+            return self.gated(self.gating, x)
         return self.contract(self.activation(self.expand(x)))
 
 
