@@ -507,6 +507,7 @@ TAKES = "def attention(query, key, value, attn_mask):\n    {}\n    return value"
         ),
         (TAKES, "attn_mask (T, S): True signals a key\n    of the future", "block"),
         (TAKES, "keys that may be seen are marked with True in attn_mask", "allow"),
+        (TAKES, "- attn_mask: of shape (T, S); 0 = blocked", "allow"),
         (MAKES, "Places that are hidden\n    are filled with ones in this mask.", "block"),
         (MAKES, "Returns a lower triangular matrix filled with ones", "allow"),
         (MAKES, "A mask with ones in the strictly upper triangular part.", "block"),
@@ -523,6 +524,7 @@ def test_the_polarity_of_a_mask_follows_from_what_its_author_writes(source, word
         (TAKES, "Blocked keys are set to 0 after the softmax, as attn_mask says."),  # weights
         (TAKES, "ids in which 0 marks padding are behind attn_mask"),  # tokens
         (TAKES, "attn_mask: 0 indicates keys\n    scores: those not allowed are -inf"),  # another item
+        (TAKES, "ids: of shape (B, T) as attn_mask has them; 0 = padding"),
         (MAKES, "An upper triangular matrix of ones, which is then inverted."),
         (MAKES, "The upper triangular part is zero and the rest ones."),
         (MAKES, "Upper triangular with -inf."),

@@ -386,7 +386,7 @@ def _with_lone_sequence(
 # Roles whose objects are layers or models: nobody calls anything else so.
 LONE = (
     "causal_self_attention", "decoder_only_block", "encoder_block", "feed_forward", "language_model", "layer_norm",
-    "cached_attention",
+    "cached_attention", "multihead_attention",
 )  # fmt: skip
 
 
@@ -438,8 +438,11 @@ def match(
                     break
     for parameter, place in left:  # a setting beside the parameter that says the same, or beside another one
         name = _argument_for(parameter["name"], arguments, {}, plain) if "spelled" in parameter else None
+        twice = None if parameter["has_default"] else _argument_for(parameter["name"], arguments, {}, plain)
         if name in matched:
             matched[name] = replace(matched[name], also=(*matched[name].also, place.name))
+        elif twice == "d_model" and twice in matched and place.position is None:  # input_dim beside embed_dim
+            matched[twice] = replace(matched[twice], also=(*matched[twice].also, place.name))
         elif not parameter["has_default"]:
             unknown.append(place.name)
     if unknown:

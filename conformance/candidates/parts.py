@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 
 # What a part is, by the name of its parameter or of its class: the first that fits.
 KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("attention", re.compile(r"attn|attention|mha")),
+    ("attention", re.compile(r"attn|attention|mha|multihead")),
     ("feed_forward", re.compile(r"feedforward|ffn|mlp|pointwise|positionwise|^p?ff$")),
     ("norm", re.compile(r"norm|^ln\d*$")),
     ("block", re.compile(r"layer|block")),
@@ -181,7 +181,7 @@ def _is_kept(value: ast.expr, parameter: str) -> bool:
         return _is_kept(value.elt, parameter)
     if isinstance(value, ast.Call):
         name = ast.unparse(value.func).lower()
-        copies = re.search(r"clone|copy|modulelist|sequential", name) is not None
+        copies = re.search(r"clone|copy|copies|modulelist|sequential|repeat|replicate|stack", name) is not None
         return copies and any(_is_kept(item, parameter) for item in value.args)
     return False
 
@@ -220,8 +220,11 @@ def _returned(function: types.FunctionType) -> set[str]:
         if isinstance(node, ast.Return):
             if called := _class_called(node.value):
                 found.add(called)
-            elif isinstance(node.value, ast.Name) and node.value.id in made:
-                found.add(made[node.value.id])
+            value = node.value
+            while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):  # model.to(device)
+                value = value.func.value
+            if isinstance(value, ast.Name) and value.id in made:
+                found.add(made[value.id])
     return found
 
 

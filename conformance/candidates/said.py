@@ -86,7 +86,12 @@ def _sentences(words: str) -> list[str]:
         else:
             joined[-1] += f" {text}"
         before = line
-    return [sentence for text in joined for sentence in re.split(r"[.;](?:\s|$)", text)]
+    sentences = []
+    for text in joined:
+        of, (first, *rest) = re.match(r"\W*(\w+)\s*[:(]", text), re.split(r"[.;](?:\s+|$)", text)
+        named = [f"{of[1]} {r}" if of and re.match(r"[01]\b", r) else r for r in rest]
+        sentences += [first, *named]  # what begins with a number is said of the item
+    return sentences
 
 
 def _statements(sentence: str, name: str, others: Sequence[str]) -> list[tuple[str, str]]:

@@ -303,7 +303,7 @@ def activations(home: type, own: frozenset[str]) -> list[str]:
     return [
         *(value for values in found for value in values),
         *(["relu_squared"] if squared else []),
-        *(["rms"] if any(RMS.search(name) for name in (*every, home.__name__)) else []),
+        *(["rms"] if any(RMS.search(name) for name in (*every, getattr(home, "__name__", ""))) else []),
     ]
 
 
