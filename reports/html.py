@@ -55,6 +55,13 @@ class Row:
     anchor: str
 
 
+def _state(report: Report) -> str:
+    """The colour of the first line."""
+    if report.suite_fault:
+        return "suite_fault"
+    return "passed" if report.conforms else "failed" if report.provides else "unsupported"
+
+
 def to_html(report: Report) -> str:
     """The report as a page that loads nothing, runs nothing of the candidate's, and reads well without JavaScript."""
     failures = _failures(report)
@@ -74,7 +81,7 @@ def to_html(report: Report) -> str:
         "report.html",
         script=True,
         title=headline(report),
-        state="suite_fault" if report.suite_fault else "passed" if report.conforms else "failed",
+        state=_state(report),
         marks=MARKS,
         counts=[(outcome, n) for outcome, n in report.counts.items() if n],
         failures={HEADINGS[level]: [t for t, _ in told] for level, told in failures.items() if told},

@@ -199,7 +199,7 @@ class Report:
         return None if render is None else render(self)
 
     def __repr__(self) -> str:
-        state = "conforms" if self.conforms else "does not conform"
+        state = "conforms" if self.conforms else "does not conform" if self.provides else "nothing judged"
         found = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n)
         broken = [
             f"  {v.level:6} {v.verdict:12} {v.claim} ({v.object}): {v.failure.what if v.failure else v.reason}"
