@@ -136,7 +136,15 @@ def _cell(verdicts: Sequence[Verdict]) -> Cell:
 def _candidate(name: str, target: str, found: Report | str, on: str) -> Candidate:
     if isinstance(found, str):
         return Candidate(name, target, "", {}, None, "not judged", found)
-    verdict = "suite at fault" if found.suite_fault else "conforms" if found.conforms else "does not conform" if found.provides else "nothing judged"
+    verdict = (
+        "suite at fault"
+        if found.suite_fault
+        else "conforms"
+        if found.conforms
+        else "does not conform"
+        if found.provides
+        else "nothing judged"
+    )
     own = found.environment.get("candidate", {})
     versions = {"triu": found.environment.get("triu", ""), **(own if isinstance(own, Mapping) else {})}
     return Candidate(

@@ -110,7 +110,10 @@ def test_a_block_with_parts_is_judged_as_any_other(judge, last, claim):
 
 def test_the_snippet_makes_the_parts(judge, tmp_path):
     source = PIECES + BLOCK.format(attention="", feed="", last="self.norms[2](self.ff(x))")
-    report = judge(source.replace("x + self.self_attn(x, x, x, tgt_mask)", "x + self.self_attn(x, x, x)"), "decoder_block")
+    report = judge(
+        source.replace("x + self.self_attn(x, x, x, tgt_mask)", "x + self.self_attn(x, x, x)"),
+        "decoder_block",
+    )
     (snippet,) = (v.failure.snippet for v in report.verdicts if v.claim == "decoder-block.no-future")
     assert "Attention(d_model=" in snippet
     namespace = {}
@@ -134,7 +137,9 @@ def test_a_list_of_layers_is_several_of_them_and_no_number(judge):
 
 @pytest.mark.parametrize("parameter", ["layers", "layers: list[nn.Module]"])
 def test_layers_for_which_there_is_no_class_are_not_judged(judge, parameter):
-    report = judge(PIECES + STACK.replace("layers: nn.ModuleList", parameter), "decoder_stack", "feed_forward")
+    report = judge(
+        PIECES + STACK.replace("layers: nn.ModuleList", parameter), "decoder_stack", "feed_forward"
+    )
     assert not broken(report)
     assert [item.object for item in report.binding if not item.judged] == ["Decoder"]
 

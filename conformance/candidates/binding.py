@@ -454,7 +454,9 @@ def _special_masks_first(
     left: list[tuple[dict[str, Any], Parameter]], arguments: Sequence[Argument]
 ) -> list[tuple[dict[str, Any], Parameter]]:
     """Of several masks for one argument the one whose name comes first in the spec: ``context_mask`` before ``mask``."""
-    order = {plain(n): k for a in arguments if a.kind == "mask" for k, n in reversed(list(enumerate(a.names)))}
+    order = {
+        plain(n): k for a in arguments if a.kind == "mask" for k, n in reversed(list(enumerate(a.names)))
+    }
     places = [n for n, (parameter, _) in enumerate(left) if plain(parameter["name"]) in order]
     ranked = sorted((left[n] for n in places), key=lambda item: order[plain(item[0]["name"])])
     result = list(left)

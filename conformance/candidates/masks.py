@@ -163,7 +163,9 @@ class PaddingMaskSubject(MaskSubject):
         place = self.binding.arguments.get("pad_id")
         if place is not None and place.has_default and "ids" not in self.binding.arguments:
             left = {n: p for n, p in self.binding.arguments.items() if n != "pad_id"}
-            self.binding = replace(self.binding, arguments=left)  # lengths know no id: it means something else
+            self.binding = replace(
+                self.binding, arguments=left
+            )  # lengths know no id: it means something else
         if "S" not in self.binding.arguments and "ids" not in self.binding.arguments:
             self.limits["full"] = (True,)  # without a length for all, the longest sequence gives it
         super().probe()

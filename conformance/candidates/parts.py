@@ -181,7 +181,9 @@ def _is_kept(value: ast.expr, parameter: str) -> bool:
         return _is_kept(value.elt, parameter)
     if isinstance(value, ast.Call):
         name = ast.unparse(value.func).lower()
-        copies = re.search(r"clone|copy|copies|modulelist|sequential|repeat|replicate|stack", name) is not None
+        copies = (
+            re.search(r"clone|copy|copies|modulelist|sequential|repeat|replicate|stack", name) is not None
+        )
         return copies and any(_is_kept(item, parameter) for item in value.args)
     return False
 

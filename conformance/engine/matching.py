@@ -432,7 +432,9 @@ class Matcher:
             one, other = (reference.name_of(n) for n in shared)
             if one != other or not _slot(one).startswith(("the key projection", "the value projection")):
                 parts = f"{_slot(one)} and as {_slot(other)}" if one != other else f"{_slot(one)} twice"
-                raise Departs(f"its parameter {name} serves as {parts}; each has weights of its own", known=True)
+                raise Departs(
+                    f"its parameter {name} serves as {parts}; each has weights of its own", known=True
+                )
             grouped = grouped or name
         else:
             raise Grouped(f"its parameter {grouped} serves several heads")
