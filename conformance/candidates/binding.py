@@ -71,7 +71,7 @@ class Binding:
 
     @property
     def settings(self) -> str:
-        """Where its sizes come from, if not from parameters of its own alone: ``config`` or ``constants n_embd, n_head``."""
+        """Where sizes come from that are no parameters of its own: ``config``, ``constants n_embd``, ``make_model``."""
         if "factory" in self.entry:
             return str(self.entry["factory"]).partition(":")[2]
         parts = [
@@ -156,7 +156,9 @@ def _bind(
         for role in spec.roles.values():
             rank = name_rank(role, entry["name"])
             if rank is not None and _shows(role, entry):
-                candidates.append(bind_object(role, entry, declared, rank))
+                binding = bind_object(role, entry, declared, rank)
+                if role.id != "multihead_attention" or plain(entry["name"]) != "attention" or _has_heads(binding):
+                    candidates.append(binding)
         if not candidates and (only or entry["path"].startswith("live:")):
             candidates = [
                 b
@@ -234,7 +236,7 @@ PARTS = {
 
 
 def _with_parts(spec: Spec, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object's description, with what its parts take spelled canonically: of a feed-forward's ``hidden`` it is d_ff."""
+    """An object's description, with what its parts take spelled canonically: a feed-forward's ``hidden`` is d_ff."""
     init = [dict(p) for p in entry.get("init") or ()]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for parameter in init:
@@ -266,6 +268,11 @@ def _recognised(binding: Binding) -> int:
         for parameters, arguments in lists
         for p in parameters
     )
+
+
+def _has_heads(binding: Binding) -> bool:
+    """What is called Attention and no more may be any attention, and that of recurrent networks too."""
+    return bool({"n_heads", "d_head"} & binding.constructor.keys())
 
 
 def _without_shadows(spec: Spec, found: Sequence[Binding]) -> list[Binding]:
@@ -453,7 +460,7 @@ def match(
 def _special_masks_first(
     left: list[tuple[dict[str, Any], Parameter]], arguments: Sequence[Argument]
 ) -> list[tuple[dict[str, Any], Parameter]]:
-    """Of several masks for one argument the one whose name comes first in the spec: ``context_mask`` before ``mask``."""
+    """Of several masks for one argument the one named first in the spec: ``context_mask`` before ``mask``."""
     order = {
         plain(n): k for a in arguments if a.kind == "mask" for k, n in reversed(list(enumerate(a.names)))
     }

@@ -127,13 +127,12 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
             assert isinstance(value, type)
             entry["activations"] = settings.activations(value, frozenset(own))
             entry["uses"] = settings.used(value, frozenset(own))
-            factory = (
-                parts.factory_of(value, frozenset(own)) if parts.takes_parts(value, frozenset(own)) else None
-            )
+            home_module, taken = path.partition(":")[0], parts.takes_parts(value, frozenset(own))
+            factory = parts.factory_of(value) if taken and value.__module__ == home_module else None
             more = settings.extended(value, entry["init"], frozenset(own))
             if factory is not None:
                 entry["written"], entry["init"] = entry["init"], _parameters(factory, factory.__name__)
-                entry["factory"] = f"{path.partition(':')[0]}:{factory.__name__}"
+                entry["factory"] = f"{home_module}:{factory.__name__}"
             elif more is not None:
                 entry["written"], (entry["init"], entry["configs"]) = entry["init"], more
         entry["methods"] = {

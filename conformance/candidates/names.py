@@ -58,7 +58,7 @@ COUNTING = frozenset("n num nb nr no number count counts of total amount qty".sp
 
 @lru_cache(maxsize=4096)
 def counted(name: str) -> str:
-    """What a number counts: ``head`` of ``heads_count``, ``number_of_heads`` and ``n_heads``; nothing if it says no number."""
+    """What a number counts: ``head`` for ``heads_count``, ``number_of_heads``, ``n_heads``; nothing for no number."""
     parts = words(name)
     left = [part.removesuffix("s") for part in parts if part not in COUNTING]
     return "".join(left) if 0 < len(left) < len(parts) else ""
@@ -74,7 +74,7 @@ def rank_among(known: tuple[str, ...], name: str) -> int | None:
     exact, cores, ends = _names_of(known)
     if plain(name) in exact:
         return 1
-    return 2 if core(name) in cores or (ends and plain(name).endswith(ends)) else None
+    return 2 if core(name) in cores or (name[:1].isupper() and plain(name).endswith(ends)) else None
 
 
 @lru_cache(maxsize=256)

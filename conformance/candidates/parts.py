@@ -122,7 +122,7 @@ def takes_parts(home: type, own: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_called(home: type, parameter: str) -> bool:
-    """Whether a class keeps what it is given for a parameter, or copies of it, and calls that, as nobody does a size."""
+    """Whether a class keeps what it is given for a parameter, or copies of it, and calls that; nobody calls a size."""
     tree = _tree(home)
     kept: set[str] = set()
     for node in ast.walk(tree):
@@ -197,13 +197,15 @@ def _tree(home: type) -> ast.AST:
         return ast.Module([], [])
 
 
-def factory_of(home: type, own: frozenset[str]) -> types.FunctionType | None:
+def factory_of(home: type) -> types.FunctionType | None:
     """The candidate's function that makes an object of this class and returns it: ``make_model``."""
-    for value in vars(sys.modules.get(home.__module__, types.ModuleType(""))).values():
-        if isinstance(value, types.FunctionType) and value.__module__ == home.__module__:
-            if not value.__name__.startswith("_") and home.__name__ in _returned(value):
-                return value
-    return None
+    functions = [
+        value
+        for value in vars(sys.modules.get(home.__module__, types.ModuleType(""))).values()
+        if isinstance(value, types.FunctionType) and value.__module__ == home.__module__
+    ]
+    public = (function for function in functions if not function.__name__.startswith("_"))
+    return next((function for function in public if home.__name__ in _returned(function)), None)
 
 
 def _returned(function: types.FunctionType) -> set[str]:

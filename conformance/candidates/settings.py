@@ -254,7 +254,7 @@ def _holds_values(holder: Any, own: frozenset[str]) -> bool:
     return home.__module__ in known and home is not types.FunctionType and not _callable(home)
 
 
-def reached(home: type, own: frozenset[str]) -> Iterator[types.FunctionType]:
+def reached(home: Any, own: frozenset[str]) -> Iterator[types.FunctionType]:
     """The functions of a class, and of the candidate's classes and functions that they mention."""
     own = own or frozenset({home.__module__})
     seen: set[int] = set()
@@ -287,7 +287,7 @@ ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu
 RMS = re.compile(r"(?<![A-Za-z])rms|(?<![A-Z])R(MS|ms)")  # and no norms, no params
 
 
-def activations(home: type, own: frozenset[str]) -> list[str]:
+def activations(home: Any, own: frozenset[str]) -> list[str]:
     """Other activations than ReLU that the code of a class asks for by name; ``rms`` among them for an RMSNorm."""
     said: dict[str, set[str]] = {}  # by class
     for function in reached(home, own):

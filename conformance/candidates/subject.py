@@ -284,10 +284,12 @@ class Subject:
         given: dict[str, Any] = {}
         for argument in (*usual(), *self.role.constructor):
             place = self.binding.constructor.get(argument.name)
-            own = place is not None and place.has_default
-            if own and argument.name in FOLLOWING:
-                own = not place.fixed and "." not in place.name
-            if place is not None and not (argument.only_if_required and own):
+            if place is None:
+                continue
+            own = place.has_default
+            if argument.name in FOLLOWING:
+                own = own and not place.fixed and "." not in place.name
+            if not (argument.only_if_required and own):
                 given[argument.name] = (
                     self.dropout if argument.name == "dropout" else self._constant(argument, case)
                 )

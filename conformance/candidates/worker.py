@@ -407,7 +407,7 @@ def _empty_is_nan(torch: Any) -> Iterator[None]:
 
 
 def _fill_uninitialised(value: Any, torch: Any) -> None:
-    """Weights that a constructor left unwritten, for others to set (``model.apply(init)``), get usual ones; buffers 0."""
+    """Weights that a constructor left for others to set (``model.apply(init)``) get usual values; buffers get 0."""
     if torch is None or not isinstance(value, torch.nn.Module):
         return
     with torch.no_grad():
