@@ -4,12 +4,15 @@ import json
 import re
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from triu.conformance.api import open_check
+from triu.spec import load_spec
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -83,3 +86,20 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
         return Seen(json.loads(text), console, {url for url in asked if not browser.match(url)})
 
     return look
+
+
+@pytest.fixture
+def report_on(tmp_path):
+    """The report on a source, for the claims named or all those of the roles named."""
+
+    def reported(source, *wanted):
+        spec = load_spec()
+        path = tmp_path / "candidate.py"
+        path.write_text(textwrap.dedent(source), "utf-8")
+        check = open_check(path, spec=spec, in_process=True, seed=0)
+        try:
+            return check.report([c for c in spec.claims.values() if {c.role, c.id} & set(wanted)])
+        finally:
+            check.close()
+
+    return reported

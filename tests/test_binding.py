@@ -634,3 +634,110 @@ def test_weights_of_one_head_are_not_taken_for_the_average(tmp_path, shown, resu
     report = check(tmp_path / "submission.py", spec=SPEC, claims="multihead.recomputed")
     assert [v.verdict for v in report.verdicts] == [verdict]
     assert report.binding[0].conventions["result"][0] == f"(output, weights) {result}"
+
+
+# what public code calls its parameters
+
+LAYER = """
+import torch
+class {name}(torch.nn.Module):
+    def __init__(self, {init}): super().__init__()
+    def forward(self, {call}): return None
+"""
+
+
+def layer(name, init, call):
+    return one(LAYER.format(name=name, init=init, call=call))
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("heads_count", "n_heads"),
+        ("number_of_heads", "n_heads"),
+        ("num_of_heads", "n_heads"),
+        ("dropout_probability", "dropout"),
+        ("attention_drop_chance", "dropout"),
+        ("rope_theta", "base"),
+        ("norm_eps", "eps"),
+        ("qkv_bias", "bias"),
+        ("layer_idx", "layer_index"),
+        ("num_kv_groups", "n_kv_heads"),
+        ("verbose", "quiet"),
+    ],
+)
+def test_sizes_and_settings_by_other_names(written, canonical):
+    found = layer("MultiHeadAttention", f"d_model, {written}", "query, key, value, mask=None")
+    assert not found.problem
+    assert found.constructor[canonical].name == written
+
+
+def test_what_nobody_knows_is_still_told():
+    found = layer("MultiHeadAttention", "d_model, flavour", "query, key, value, mask=None")
+    assert "needs 'flavour'" in found.problem
+
+
+def test_two_dropouts_get_the_same():
+    found = layer("MultiHeadAttention", "d_model, n_heads, attn_drop, proj_drop", "query, key, value")
+    assert {found.constructor["dropout"].name, *found.constructor["dropout"].also} == {
+        "attn_drop",
+        "proj_drop",
+    }
+
+
+def test_a_width_that_is_asked_for_twice():
+    found = layer("MultiheadAttention", "input_dim, embed_dim, num_heads", "x, mask=None")
+    place = found.constructor["d_model"]
+    assert {place.name, *place.also} == {"input_dim", "embed_dim"}
+
+
+@pytest.mark.parametrize("name", ["resid_pre", "whatever"])
+def test_the_one_thing_that_a_layer_needs_is_its_sequence(name):
+    found = layer("TransformerBlock", "d_model, n_heads", name)
+    assert (found.problem, found.arguments["x"].name) == ("", name)
+    assert layer("TransformerBlock", "d_model, n_heads", f"{name}, other").problem
+
+
+def test_the_mask_over_the_memory_comes_before_a_general_one():
+    found = layer("CrossAttention", "d_model, n_heads", "x, context, mask=None, context_mask=None")
+    assert found.arguments["mask"].name == "context_mask"
+
+
+def test_a_model_by_the_end_of_its_name():
+    source = LAYER.format(name="BigramLanguageModel", init="vocab_size", call="idx, targets=None")
+    assert bound(source) == {"BigramLanguageModel": "language_model"}
+    assert bound("def load_language_model(idx): return idx") == {}
+
+
+def test_an_attention_without_heads_may_be_any():
+    assert bound(LAYER.format(name="Attention", init="d_model", call="query, key")) == {}
+    source = LAYER.format(name="Attention", init="d_model, n_heads", call="x")
+    assert bound(source) == {"Attention": "multihead_attention"}
+
+
+BLOCK = """
+import torch
+class MultiHeadAttention(torch.nn.Module):
+    def __init__(self, d_model, n_heads): super().__init__()
+    def forward(self, query, key, value, {attention}=None): return None
+class EncoderLayer(torch.nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.attention = {used}
+    def forward(self, x, {block}): return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("attention", "used", "block", "value"),
+    [
+        ("mask", "MultiHeadAttention(d_model, n_heads)", "mask", "allow"),
+        ("mask", "MultiHeadAttention(d_model, n_heads)", "padding_mask", "block"),  # a name that tells
+        ("mask", "torch.nn.MultiheadAttention(d_model, n_heads)", "mask", "block"),  # another attention
+        ("attn_mask", "MultiHeadAttention(d_model, n_heads)", "mask", "block"),
+    ],
+)
+def test_a_mask_means_in_a_block_what_it_means_in_its_attention(attention, used, block, value):
+    source = BLOCK.format(attention=attention, used=used, block=block)
+    (found,) = (b for b in bindings(source) if b.name == "EncoderLayer")
+    assert found.conventions["polarity"][0] == value

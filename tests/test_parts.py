@@ -1,10 +1,8 @@
 """Constructors that take submodules: the parts are made from the candidate's own classes, or all by its factory."""
 
-import pytest
-from triu.conformance.api import open_check
-from triu.spec import load_spec
+import sys
 
-SPEC = load_spec()
+import pytest
 
 PIECES = """
 import copy
@@ -65,31 +63,15 @@ class Decoder(nn.Module):
 """
 
 
-@pytest.fixture
-def judge(tmp_path):
-    def judged(source, *claims):
-        path = tmp_path / "candidate.py"
-        path.write_text(source, "utf-8")
-        check = open_check(path, spec=SPEC, in_process=True, seed=0)
-        try:
-            wanted = [c for c in SPEC.claims.values() if c.role in claims or c.id in claims]
-            report = check.report(wanted)
-        finally:
-            check.close()
-        return report
-
-    return judged
-
-
 def broken(report):
     bad = ("failed", "errored", "inconclusive", "suite_fault")
     return {v.claim for v in report.verdicts if v.verdict in bad and v.level == "MUST"}
 
 
 @pytest.mark.parametrize("annotated", [True, False])
-def test_a_block_is_made_from_the_classes_of_its_file(judge, annotated):
+def test_a_block_is_made_from_the_classes_of_its_file(report_on, annotated):
     attention, feed = (": Attention", ": FeedForward") if annotated else ("", "")
-    report = judge(PIECES + BLOCK.format(attention=attention, feed=feed, last=LAST), "decoder_block")
+    report = report_on(PIECES + BLOCK.format(attention=attention, feed=feed, last=LAST), "decoder_block")
     assert not broken(report)
     assert any(v.claim == "decoder-block.recomputed" and v.verdict == "passed" for v in report.verdicts)
     (found,) = (item for item in report.binding if item.role == "decoder_block")
@@ -103,23 +85,22 @@ def test_a_block_is_made_from_the_classes_of_its_file(judge, annotated):
         ("x", "decoder-block.recomputed"),  # one of the parts is not used at all
     ],
 )
-def test_a_block_with_parts_is_judged_as_any_other(judge, last, claim):
-    report = judge(PIECES + BLOCK.format(attention="", feed="", last=last), "decoder_block")
+def test_a_block_with_parts_is_judged_as_any_other(report_on, last, claim):
+    report = report_on(PIECES + BLOCK.format(attention="", feed="", last=last), "decoder_block")
     assert claim in broken(report)
 
 
-def test_the_snippet_makes_the_parts(judge, tmp_path):
+def test_the_snippet_makes_the_parts(report_on, tmp_path):
     source = PIECES + BLOCK.format(attention="", feed="", last="self.norms[2](self.ff(x))")
-    report = judge(
+    report = report_on(
         source.replace("x + self.self_attn(x, x, x, tgt_mask)", "x + self.self_attn(x, x, x)"),
         "decoder_block",
     )
     (snippet,) = (v.failure.snippet for v in report.verdicts if v.claim == "decoder-block.no-future")
     assert "Attention(d_model=" in snippet
     namespace = {}
-    import sys
-
     sys.path.insert(0, str(tmp_path))
+    sys.modules.pop("candidate", None)
     try:
         exec(compile(snippet, "snippet", "exec"), namespace)
     finally:
@@ -128,16 +109,16 @@ def test_the_snippet_makes_the_parts(judge, tmp_path):
     assert isinstance(namespace["layer"].self_attn, type(namespace["layer"].cross_attn))
 
 
-def test_a_list_of_layers_is_several_of_them_and_no_number(judge):
+def test_a_list_of_layers_is_several_of_them_and_no_number(report_on):
     block = BLOCK.format(attention="", feed="", last=LAST)
-    report = judge(PIECES + block + STACK, "decoder_stack")
+    report = report_on(PIECES + block + STACK, "decoder_stack")
     assert not broken(report)
     assert any(v.verdict == "passed" for v in report.verdicts)
 
 
 @pytest.mark.parametrize("parameter", ["layers", "layers: list[nn.Module]"])
-def test_layers_for_which_there_is_no_class_are_not_judged(judge, parameter):
-    report = judge(
+def test_layers_for_which_there_is_no_class_are_not_judged(report_on, parameter):
+    report = report_on(
         PIECES + STACK.replace("layers: nn.ModuleList", parameter), "decoder_stack", "feed_forward"
     )
     assert not broken(report)
@@ -169,21 +150,21 @@ def make_model(src_vocab, tgt_vocab, d_model=32, n_heads=4, n_layers=2, d_ff=64)
 """
 
 
-def test_a_model_is_made_by_the_function_that_returns_it(judge):
+def test_a_model_is_made_by_the_function_that_returns_it(report_on):
     source = PIECES + BLOCK.format(attention="", feed="", last=LAST) + FACTORY
-    right = judge(source.replace("{mask}", "future"), "encoder_decoder")
+    right = report_on(source.replace("{mask}", "future"), "encoder_decoder")
     assert not broken(right) - {"encoder-decoder.source-order", "encoder-decoder.order"}
     assert any(v.claim == "encoder-decoder.no-future" and v.verdict == "passed" for v in right.verdicts)
-    wrong = judge(source.replace("{mask}", "None"), "encoder_decoder")
+    wrong = report_on(source.replace("{mask}", "None"), "encoder_decoder")
     assert "encoder-decoder.no-future" in broken(wrong)
 
 
-def test_weights_that_nobody_has_written_yet_get_usual_values(judge):
+def test_weights_that_nobody_has_written_yet_get_usual_values(report_on):
     source = PIECES.replace(
         "self.net = nn.Sequential(nn.Linear(d_model, hidden), nn.ReLU(), nn.Linear(hidden, d_model))",
         "self.up = nn.Parameter(torch.empty(hidden, d_model)); self.down = nn.Parameter(torch.empty(d_model, hidden))",
     ).replace("return self.net(x)", "return (x @ self.up.T).relu() @ self.down.T")
-    report = judge(source, "feed_forward")
+    report = report_on(source, "feed_forward")
     assert not broken(report)
-    wrong = judge(source.replace(".relu()", ".sigmoid()"), "feed_forward")
+    wrong = report_on(source.replace(".relu()", ".sigmoid()"), "feed_forward")
     assert "feed-forward.recomputed" in broken(wrong)

@@ -131,6 +131,12 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
     return Candidate(session, subjects, unjudged, notes)
 
 
+REMEDY = (
+    "Say in triu.toml beside it what such a parameter is, [arguments.NAME] with d_model = \"your_parameter\", "
+    "or write an adapter (see docs/conventions.md)."
+)
+
+
 def _unrecognised(entries: Sequence[dict], bindings: Sequence[Binding]) -> list[str]:
     """What else the candidate defines, of which nothing is said otherwise: its names are those of no role."""
     used = {name for binding in bindings for name in binding.entry.get("uses", ())}
@@ -171,9 +177,11 @@ def _nothing_found(
     for item in unjudged:
         lines.append(f"{item.object} has the name of a role, {item.role}, but {item.problem}.")
     lines += [f"{line}." for line in near_misses(spec, entries)]
-    lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
-    for role in spec.roles.values():
-        lines.append(f"  {role.id}: {', '.join(role.names[:6])}, …")
+    if unjudged:
+        lines.append(REMEDY)
+    else:
+        lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
+        lines += [f"  {role.id}: {', '.join(role.names[:6])}, …" for role in spec.roles.values()]
     lines.append(
         'Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).'
     )
