@@ -143,7 +143,9 @@ def _binding_short(report: Report, width: int) -> list[str]:
         )
     left_out = [item for item in report.binding if not item.judged]
     for item in left_out:
-        lines += wrapped(f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  ")
+        lines += wrapped(
+            f"not judged: {clean(item.object)} ({item.role}): {clean(item.problem)}", width, "  "
+        )
     if any("role's arguments" in item.problem for item in left_out):
         remedy = "to have it judged, declare in triu.toml what its parameters are, or write an adapter"
         lines += wrapped(f"({remedy}: docs/conventions.md)", width, "  ")

@@ -1,6 +1,7 @@
 """What public code does in its own way, and its wrong counterpart: the first is left alone, the second is not."""
 
 import pytest
+from triu.conformance import check
 
 HEAD = """
 import math
@@ -235,3 +236,29 @@ def mix_tokens(gold, predicted, p):
     )
     assert not broken(report_on(source.format(coins="gold.shape"), "scheduled_sampling"))
     assert "independent" in broken(report_on(source.format(coins="1"), "scheduled_sampling"))
+
+
+UNBIASED = (
+    HEAD
+    + """
+class LayerNorm(nn.Module):
+    def __init__(self, features, eps=1e-6):
+        super().__init__()
+        self.a, self.b, self.eps = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features)), eps
+
+    def forward(self, x):
+        return self.a * (x - x.mean(-1, keepdim=True)) / (x.std({axis}, keepdim=True) + self.eps) + self.b
+"""
+)
+
+
+@pytest.mark.parametrize(("axis", "right"), [("-1", True), ("(1, 2)", False)])
+def test_a_norm_by_d_minus_1_is_told_how_to_declare_it(tmp_path, axis, right):
+    path = tmp_path / "norms.py"
+    path.write_text(UNBIASED.format(axis=axis), "utf-8")
+    (verdict,) = check(path, claims="layer-norm.formula", in_process=True).verdicts
+    assert verdict.verdict == "failed"
+    assert ('variance = "unbiased"' in verdict.failure.meant) == right
+    declared = {"LayerNorm": {"variance": "unbiased"}}
+    (verdict,) = check(path, claims="layer-norm.formula", in_process=True, conventions=declared).verdicts
+    assert verdict.verdict == ("passed" if right else "failed")

@@ -157,7 +157,11 @@ def _bind(
             rank = name_rank(role, entry["name"])
             if rank is not None and _shows(role, entry):
                 binding = bind_object(role, entry, declared, rank)
-                if role.id != "multihead_attention" or plain(entry["name"]) != "attention" or _has_heads(binding):
+                if (
+                    role.id != "multihead_attention"
+                    or plain(entry["name"]) != "attention"
+                    or _has_heads(binding)
+                ):
                     candidates.append(binding)
         if not candidates and (only or entry["path"].startswith("live:")):
             candidates = [

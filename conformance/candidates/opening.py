@@ -132,7 +132,7 @@ def open_candidate(session: Session, spec: Spec) -> Candidate:
 
 
 REMEDY = (
-    "Say in triu.toml beside it what such a parameter is, [arguments.NAME] with d_model = \"your_parameter\", "
+    'Say in triu.toml beside it what such a parameter is, [arguments.NAME] with d_model = "your_parameter", '
     "or write an adapter (see docs/conventions.md)."
 )
 
@@ -180,7 +180,9 @@ def _nothing_found(
     if unjudged:
         lines.append(REMEDY)
     else:
-        lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
+        lines.append(
+            "Names that are looked for, in any case and with make_, build_ and the like before them:"
+        )
         lines += [f"  {role.id}: {', '.join(role.names[:6])}, …" for role in spec.roles.values()]
     lines.append(
         'Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).'

@@ -32,7 +32,9 @@ CHANCE = r"(?:prob\w*|chance|rate|ratio|fraction)\b[^.\n]{0,40}\b"
 OF_TEACHER = re.compile(
     CHANCE + r"(?:teacher|gold|ground[- ]truth|true token|correct|forcing)", re.IGNORECASE
 )
-OF_MODEL = re.compile(CHANCE + r"(?:model|predict\w*|sampl\w*|generated|own(?! (?:draw|coin|decision)))", re.IGNORECASE)
+OF_MODEL = re.compile(
+    CHANCE + r"(?:model|predict\w*|sampl\w*|generated|own(?! (?:draw|coin|decision)))", re.IGNORECASE
+)
 NEUTRAL = frozenset("prob p probability ratio rate threshold mixprob mixingprob tau eps epsilon".split())
 GOLD, MODEL, VOCABULARY = 1, 21, 48
 

@@ -339,7 +339,7 @@ def residual(trial: Trial) -> None:
         trial.same(observed, x, "with all weights at zero, the output beside the input", 1e-5)
         return
     mean = x.mean(axis=-1, keepdims=True)
-    spread = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
+    spread = np.sqrt(_variance(subject, x) + 1e-5)
     expected = (x - mean) / spread
     if subject.asks_for_rms and subject.conventions.get("norm_kind") != ("layer", "declared"):
         other_norm = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + 1e-5)
@@ -356,8 +356,13 @@ def keeps_norm(trial: Trial) -> None:
     trial.same(norms, np.full(norms.shape, width**0.5), f"the norm of an output row of width {width}", 2e-3)
 
 
+def _variance(subject: LayerSubject, x: np.ndarray) -> np.ndarray:
+    """σ² of each row: the sum of squares over d, or over d - 1 where that is declared."""
+    return x.var(axis=-1, keepdims=True, ddof=int(subject.convention("variance") == "unbiased"))
+
+
 def layer_norm(trial: Trial) -> None:
-    """(x − μ) / √(σ² + ε) with the biased variance; rows of equal entries stay finite."""
+    """(x − μ) / √(σ² + ε), with the biased variance unless it is declared; rows of equal entries stay finite."""
     x = trial.inputs["x"].astype(np.float64)
     if trial.case.get("rows") == "equal":
         x = np.broadcast_to(x[..., :1], x.shape).copy()
@@ -367,7 +372,7 @@ def layer_norm(trial: Trial) -> None:
     if trial.case.get("rows") == "equal":
         trial.same(observed, np.zeros(x.shape), "for a row of equal entries, the output", 1e-4)
         return
-    variance = np.maximum(x.var(axis=-1, keepdims=True), 1e-12)  # two equal entries by chance
+    variance = np.maximum(_variance(layer_of(trial), x), 1e-12)  # two equal entries by chance
     low, high = ((x - mean) / np.sqrt(variance + eps) for eps in (0.0, 1.1e-3))
     expected = (low + high) / 2
     allowed = np.abs(high - low) / 2 + 1e-4
