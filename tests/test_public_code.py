@@ -262,3 +262,40 @@ def test_a_norm_by_d_minus_1_is_told_how_to_declare_it(tmp_path, axis, right):
     declared = {"LayerNorm": {"variance": "unbiased"}}
     (verdict,) = check(path, claims="layer-norm.formula", in_process=True, conventions=declared).verdicts
     assert verdict.verdict == ("passed" if right else "failed")
+
+
+STEP = (
+    HEAD
+    + """
+def train_step(model, optimizer, src, tgt, pad_id=0):
+    logits = model(src, tgt[:, :-1])
+    loss = F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=pad_id)
+    {steps}
+    return loss.item()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "right"),
+    [
+        ("optimizer.zero_grad(); loss.backward(); optimizer.step()", True),
+        ("model.zero_grad(); loss.backward(); optimizer.step()", True),
+        ("loss.backward(); optimizer.step(); optimizer.zero_grad()", True),
+        ("optimizer.zero_grad(set_to_none=True); torch.autograd.backward(loss); optimizer.step()", True),
+        ("loss.backward(); optimizer.step()", False),
+        ("optimizer.zero_grad(); optimizer.step()", False),
+        ("optimizer.zero_grad(); loss.backward()", False),
+        ("optimizer.zero_grad(); optimizer.step(); loss.backward()", False),
+        ("loss.backward(); optimizer.zero_grad(); optimizer.step()", False),
+    ],
+)
+def test_the_order_of_a_training_step(report_on, steps, right):
+    (verdict,) = report_on(STEP.format(steps=steps), "training-step.update").verdicts
+    assert verdict.verdict == ("passed" if right else "failed")
+
+
+def test_a_step_without_an_optimizer_updates_nothing(report_on):
+    source = STEP.format(steps="pass").replace("model, optimizer, ", "model, ")
+    (verdict,) = report_on(source, "training-step.update").verdicts
+    assert verdict.verdict == "unsupported"

@@ -13,6 +13,9 @@ import numpy as np
 
 from . import wire
 
+# What the checker may be told beside the calls; no code asks a model for these names.
+BACKWARD, ZERO_GRAD = "_backward", "_zero_grad"
+
 
 class Asks(Protocol):
     """Who carries the questions: the worker."""
@@ -58,6 +61,8 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         answer = self._worker.ask(self._remote.name, self._method, args, kwargs)
+        if BACKWARD in self._remote.methods and getattr(answer, "requires_grad", False):
+            answer.register_hook(lambda gradient: self._worker.ask(self._remote.name, BACKWARD, (), {}))
         return Answer(answer) if type(answer) is dict else answer
 
     def __deepcopy__(self, memo: Any) -> StandIn:
@@ -76,7 +81,9 @@ class StandIn:
     to = cpu = cuda = float = double = half = requires_grad_ = _itself
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """There is no gradient to forget."""
+        """There is no gradient to forget; the checker is told where it wants to know."""
+        if ZERO_GRAD in self._remote.methods:
+            self._worker.ask(self._remote.name, ZERO_GRAD, (), {})
 
     @property
     def device(self) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from ..engine.cases import Inputs
 from . import stand_in, wire
 from .masks import as_array
+from .proxy import BACKWARD, ZERO_GRAD
 from .stand_in import HEADS
 from .teaching_loss import cross_entropies, log_softmax
 
@@ -34,9 +35,13 @@ class Teacher:
         self.asked = 0  # how often the model was called, for whatever
         self.encoded = False
         self.sources: list[np.ndarray] = []  # memories and sources that the model was given
+        self.events: list[str] = []  # zero_grad, backward and step, as they came
 
     def answer(self, name: str, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         arrays = [array for item in (*args, *kwargs.values()) if (array := _array(item)) is not None]
+        if method in (BACKWARD, ZERO_GRAD) or name == "optimizer":
+            self.events.append(method.removeprefix("_"))
+            return None
         if name == "criterion":
             return self._criterion(arrays)
         if name != "model":

@@ -16,6 +16,7 @@ from . import wire
 from .errors import CallFailed
 from .layers import says_sequence_first
 from .names import plain
+from .proxy import BACKWARD, ZERO_GRAD
 from .session import Call
 from .stand_in import BOS, ENDS, EOS, HEADS, PAD, PADS, STARTS, lacks
 from .subject import Results
@@ -242,6 +243,7 @@ class TrainingStepSubject(TeachingSubject):
             "shown": model.shown,
             "decodings": model.decodings,
             "sources": model.sources,
+            "events": model.events,
             "passed": self._sources(),
             "real": real,
             "weights": weights(real, self.convention("reduction"), "batch"),
@@ -259,7 +261,7 @@ class TrainingStepSubject(TeachingSubject):
         for value, names in ((case["pad"], PADS), (self.bos, STARTS), (self._eos(case), ENDS)):
             attributes |= dict.fromkeys(names, value)
         attributes["config"] = dict(attributes)
-        model = wire.Remote("model", (*DECODING, *ENCODING, *HEADS), attributes)
+        model = wire.Remote("model", (*DECODING, *ENCODING, *HEADS, BACKWARD, ZERO_GRAD), attributes)
         given: dict[str, Any] = {"model": model}
         single = case["layout"] == "single"
         passed = {name: inputs[name] for name in ("target", "src", "memory")}
@@ -278,11 +280,11 @@ class TrainingStepSubject(TeachingSubject):
             table = {name: held[kind] for kind, spelt in names.items() for name in spelt}
             given["batch"] = table if self.batch_form == "dict" else (held["src"], held["target"])
         for name, methods in (
-            ("optimizer", ("zero_grad", "step")),
+            ("optimizer", (ZERO_GRAD, "step")),
             ("scheduler", ("step",)),
-            ("criterion", ("forward",)),
+            ("criterion", ("forward", BACKWARD)),
         ):
-            if name in bound and not bound[name].has_default:
+            if name in bound and (not bound[name].has_default or name == case.get("given")):
                 given[name] = wire.Remote(name, methods)
         for name, value in (
             ("pad_id", inputs.case["pad"]),

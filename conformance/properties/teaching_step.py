@@ -8,7 +8,7 @@ from ..candidates.teaching_loss import cross_entropies
 from ..engine.trial import Difference, Trial, Violation
 from .teaching import close, previous_tokens
 
-__all__ = ["shown_once", "shown_shifted", "step_loss", "step_memory"]
+__all__ = ["shown_once", "shown_shifted", "step_loss", "step_memory", "step_update"]
 
 
 def shown_shifted(trial: Trial) -> None:
@@ -105,3 +105,26 @@ def step_loss(trial: Trial) -> None:
     expected = float((weights * losses).sum())
     allowed = 2e-5 * max(1.0, float(weights.sum()))
     close(trial, results["loss"], expected, allowed, "the loss that the step returned")
+
+
+def step_update(trial: Trial) -> None:
+    """Gradients forgotten, then computed from this loss, then one step of the optimizer."""
+    events = trial.call()["events"]
+    expected = "zero_grad, backward, step"
+    difference = Difference(expected, ", ".join(events) or "nothing")
+    if "backward" not in events:
+        raise Violation(
+            "no gradient of the loss reached the model's answer: loss.backward() was not called", difference
+        )
+    last = len(events) - 1 - events[::-1].index("backward")
+    if "step" not in events:
+        raise Violation("the optimizer was never asked to step", difference)
+    if "step" not in events[last:]:
+        raise Violation("the optimizer stepped before the gradient was there", difference)
+    step = events.index("step", last)
+    if "zero_grad" in events[last:step]:
+        raise Violation("the gradient was forgotten before the optimizer stepped", difference)
+    if "zero_grad" not in events:
+        raise Violation(
+            "old gradients are never forgotten: the next step would go along the sum of both", difference
+        )

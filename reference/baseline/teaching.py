@@ -41,14 +41,21 @@ def teacher_forcing_loss(
     return losses.sum() if reduction == "sum" else losses.sum() / real.sum()
 
 
-def training_step(model: Any, memory: Tensor, target: Tensor, pad_id: int = -100) -> Tensor:
-    """The loss of one step: one forward pass over all positions together.
+def training_step(
+    model: Any, memory: Tensor, target: Tensor, pad_id: int = -100, optimizer: Any = None
+) -> Tensor:
+    """The loss of one step: one forward pass over all positions together, and an update if there is an optimizer.
 
     ``model.decode(ids, memory)`` gives logits (B, T - 1, V); ``target`` (B, T) starts with BOS.
     """
     decoder_input, labels = shift_right(target)
     logits = model.decode(decoder_input, memory)  # (B, T - 1, V)
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=pad_id)
+    loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=pad_id)
+    if optimizer is not None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss
 
 
 def scheduled_sampling(gold: Tensor, predicted: Tensor, epsilon: float) -> Tensor:
