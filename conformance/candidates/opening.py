@@ -179,10 +179,8 @@ def _nothing_found(
     lines += [f"{line}." for line in near_misses(spec, entries)]
     if unjudged:
         lines.append(REMEDY)
-    else:
-        lines.append(
-            "Names that are looked for, in any case and with make_, build_ and the like before them:"
-        )
+    if not own or set(own) - {item.object for item in unjudged}:
+        lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
         lines += [f"  {role.id}: {', '.join(role.names[:6])}, …" for role in spec.roles.values()]
     lines.append(
         'Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).'
