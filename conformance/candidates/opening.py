@@ -180,7 +180,9 @@ def _nothing_found(
     if unjudged:
         lines.append(REMEDY)
     if not own or set(own) - {item.object for item in unjudged}:
-        lines.append("Names that are looked for, in any case and with make_, build_ and the like before them:")
+        lines.append(
+            "Names that are looked for, in any case and with make_, build_ and the like before them:"
+        )
         lines += [f"  {role.id}: {', '.join(role.names[:6])}, …" for role in spec.roles.values()]
     lines.append(
         'Declare others in triu.toml beside it: [roles] with attention = "your_name" (see docs/conventions.md).'

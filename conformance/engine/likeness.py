@@ -90,7 +90,10 @@ def pattern(what: str, arguments: Mapping[str, Parameter]) -> str:
 
 
 def drawn_alike(one: Broken | None, other: Broken | None) -> bool:
-    """Whether two objects break a claim in the same places, so far as these are drawn: what moves what."""
+    """Whether two objects break a claim in the same places, so far as these are drawn: what moves what.
+
+    One row of several may differ: a query that sees nothing gets NaN in one style, the mean of all in another.
+    """
     drawn: list[np.ndarray] = []
     for broken in (one, other):
         if broken is None or broken.trial.drawing is None:
@@ -99,7 +102,10 @@ def drawn_alike(one: Broken | None, other: Broken | None) -> bool:
             drawn.append(broken.trial.drawing().wrong)
         except (TriuError, ValueError):  # it hung, or answers in another form
             return True
-    return np.array_equal(drawn[0], drawn[1])
+    if drawn[0].shape != drawn[1].shape:
+        return False
+    differ = int((drawn[0] != drawn[1]).reshape(len(drawn[0]), -1).any(axis=1).sum()) if drawn[0].size else 0
+    return differ <= (1 if len(drawn[0]) >= 4 else 0)
 
 
 def complaint(problem: str) -> str:
