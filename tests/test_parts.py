@@ -168,3 +168,16 @@ def test_weights_that_nobody_has_written_yet_get_usual_values(report_on):
     assert not broken(report)
     wrong = report_on(source.replace(".relu()", ".sigmoid()"), "feed_forward")
     assert "feed-forward.recomputed" in broken(wrong)
+
+
+def test_parts_come_from_the_own_file_before_those_beside_it(tmp_path):
+    from triu.conformance import check
+
+    other = PIECES.replace("class Attention", "class CrossAttention").replace(
+        "query, key, value", "query, source"
+    )
+    (tmp_path / "a_other.py").write_text(other, "utf-8")
+    block = BLOCK.format(attention="", feed="", last=LAST)
+    (tmp_path / "model.py").write_text(PIECES + block, "utf-8")
+    report = check(tmp_path, claims="decoder-block.recomputed", in_process=True)
+    assert [v.verdict for v in report.verdicts] == ["passed"]

@@ -252,19 +252,22 @@ def _part(home: type, parameter: inspect.Parameter, own: frozenset[str]) -> Part
     kind = _kind(plain)
     if kind is None or NUMBERS.search(plain) or (kind == "block" and plain.endswith("s") and not several):
         return None
-    known = [c for c in _classes(home, own) if c is not home and _fits(c, kind, plain, home)]
-    best = max(known, key=lambda c: _nearness(c, kind, plain), default=None)
-    return None if best is None else Part(parameter.name, kind, best, several)
+    for module in (
+        home.__module__,
+        *sorted(own - {home.__module__}),
+    ):  # its own file before others of a folder
+        known = [c for c in _classes(module, own) if c is not home and _fits(c, kind, plain, home)]
+        if known:
+            return Part(parameter.name, kind, max(known, key=lambda c: _nearness(c, kind, plain)), several)
+    return None
 
 
-def _classes(home: type, own: frozenset[str]) -> list[type]:
-    """The candidate's classes that can be called, those of the same module first."""
-    modules = [home.__module__, *sorted(own - {home.__module__})]
-    found: dict[int, type] = {}
-    for name in modules:
-        for value in vars(sys.modules.get(name, types.ModuleType(name))).values():
-            if isinstance(value, type) and value.__module__ in {*own, home.__module__} and _callable(value):
-                found.setdefault(id(value), value)
+def _classes(module: str, own: frozenset[str]) -> list[type]:
+    """The candidate's classes in the namespace of a module whose objects can be called."""
+    values = vars(sys.modules.get(module, types.ModuleType(module))).values()
+    found = {
+        id(v): v for v in values if isinstance(v, type) and v.__module__ in {*own, module} and _callable(v)
+    }
     return list(found.values())
 
 
