@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import textwrap
 import types
 
@@ -19,6 +20,12 @@ from triu.conformance.candidates.target import Declarations
 from triu.spec import load_spec
 
 SPEC = load_spec()
+
+
+@pytest.fixture(autouse=True)
+def no_other_submission(monkeypatch):
+    """What another test imported by that name would answer for the source of the modules made here."""
+    monkeypatch.delitem(sys.modules, "submission", raising=False)
 
 
 def module(source, name="submission"):
