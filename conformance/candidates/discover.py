@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import parts, settings
+from . import parts, settings, source
 
 MAX_OBJECTS = 2000
 MAX_DOC = 6000
@@ -120,13 +120,13 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
     }
     if kind == "function":
         entry["params"] = _parameters(value, name)
-        entry["activations"] = settings.activations(value, frozenset(own))
+        entry["asked_for"] = source.asked_for(value, frozenset(own))
     else:
         if kind == "class":
             entry["init"] = _parameters(value, name)
             assert isinstance(value, type)
-            entry["activations"] = settings.activations(value, frozenset(own))
-            entry["uses"] = settings.used(value, frozenset(own))
+            entry["asked_for"] = source.asked_for(value, frozenset(own))
+            entry["uses"] = parts.used(value, frozenset(own))
             home_module, taken = path.partition(":")[0], parts.takes_parts(value, frozenset(own))
             factory = parts.factory_of(value) if taken and value.__module__ == home_module else None
             more = settings.extended(value, entry["init"], frozenset(own))
@@ -306,7 +306,7 @@ def _frameworks(home: Any) -> list[str]:
             return
         for text in (_annotation(a) for a in getattr(value, "__annotations__", {}).values()):
             note("torch" if "ensor" in text else "numpy" if "ndarray" in text or "NDArray" in text else "")
-        names = settings.code_names(code)
+        names = source.code_names(code)
         scope = getattr(value, "__globals__", {})
         for name in names:
             target = scope.get(name)
@@ -344,10 +344,10 @@ def _facts_of_code(home: Any, name: str, own: frozenset[str]) -> dict[str, Any]:
     """
     home, mentioned, constants = _undecorated(home, name), set[str](), dict[str, Any]()
     with contextlib.suppress(ValueError):  # a wrapper may wrap itself
-        for function in settings.reached(home, own):
+        for function in source.reached(home, own):
             code = function.__code__
             given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            mentioned |= {*settings.code_names(code), *code.co_freevars, *given}
+            mentioned |= {*source.code_names(code), *code.co_freevars, *given}
         if not isinstance(home, type):
             constants = {found[0].key: found[0].get() for found in settings.globals_of(home, own).values()}
     draws = not mentioned & LARGEST or any(map(DRAWS.search, mentioned))

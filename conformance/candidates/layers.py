@@ -161,13 +161,13 @@ class LayerSubject(Subject):
     def asked_activations(self) -> list[str]:
         """Other activations than ReLU that its code asks for by name."""
         convention = self.role.convention("activation")
-        asked = self.binding.entry.get("activations", ())
+        asked = self.binding.entry.get("asked_for", ())
         return [name for name in asked if convention is not None and name in convention.values]
 
     @property
     def asks_for_rms(self) -> bool:
         """Whether its code asks for an RMSNorm by name."""
-        return "rms" in self.binding.entry.get("activations", ())
+        return "rms" in self.binding.entry.get("asked_for", ())
 
     def _look_for_gate(self) -> None:
         """A feed-forward with a gate, down(act(gate(x)) · up(x)), where the code asks for an activation by name.

@@ -11,12 +11,13 @@ import ast
 import inspect
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
+
+from .source import described, is_callable, own_class, reached, tree_of
 
 # What a part is, by the name of its parameter or of its class: the first that fits.
 KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -46,7 +47,7 @@ class Part:
         """The parameters of the part's constructor as further ones of the whole."""
         start = f"{self.parameter}."
         if self.several:
-            yield _described(f"{start}len", "n_layers", True, 2, "")
+            yield described(f"{start}len", "n_layers", 2)
         inner = parts_of(self.home, own) if depth < DEPTH else {}
         for parameter in _signature(self.home):
             if parameter.name in inner:
@@ -54,7 +55,9 @@ class Part:
                     yield {**found, "name": start + found["name"]}
                 continue
             given = parameter.default is not parameter.empty
-            yield _described(start + parameter.name, parameter.name, given, parameter.default, self.kind)
+            yield described(
+                start + parameter.name, parameter.name, parameter.default, given=given, part=self.kind
+            )
 
     def make(self, named: Mapping[str, Any], own: frozenset[str]) -> Any:
         """The part itself, or a list of them."""
@@ -70,14 +73,6 @@ class Part:
         """What a snippet needs to write it down."""
         inner = {name: part.told(own) for name, part in parts_of(self.home, own).items()}
         return {"kind": "part", "name": self.home.__name__, "several": self.several, "parts": inner}
-
-
-def _described(name: str, spelled: str, given: bool, default: Any, kind: str) -> dict[str, Any]:
-    plain = default if isinstance(default, bool | int | str | None) else repr(default)[:200]
-    return {
-        "name": name, "spelled": spelled, "kind": "KEYWORD_ONLY", "has_default": given,
-        "default": plain if given else None, "annotation": "", "part": kind,
-    }  # fmt: skip
 
 
 def with_parts(home: type, named: Mapping[str, Any], own: frozenset[str]) -> dict[str, Any]:
@@ -102,7 +97,7 @@ def parts_of(home: type, own: frozenset[str]) -> dict[str, Part]:
 
 
 def _annotated_ones(home: type, own: frozenset[str]) -> set[str]:
-    return {p.name for p in _signature(home) if _annotated(home, p.annotation, own) is not None}
+    return {p.name for p in _signature(home) if _layer_class(home, p.annotation, own) is not None}
 
 
 def takes_parts(home: type, own: frozenset[str]) -> bool:
@@ -110,7 +105,7 @@ def takes_parts(home: type, own: frozenset[str]) -> bool:
     for parameter in _signature(home):
         if parameter.default is not parameter.empty or _is_number(parameter):
             continue
-        annotated = _annotated(home, parameter.annotation, own)
+        annotated = _layer_class(home, parameter.annotation, own)
         if (
             annotated is not None
             or "Module" in _text(parameter.annotation)
@@ -123,7 +118,7 @@ def takes_parts(home: type, own: frozenset[str]) -> bool:
 @lru_cache(maxsize=256)
 def _is_called(home: type, parameter: str) -> bool:
     """Whether a class keeps what it is given for a parameter, or copies of it, and calls that; nobody calls a size."""
-    tree = _tree(home)
+    tree = tree_of(home)
     kept: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -188,15 +183,6 @@ def _is_kept(value: ast.expr, parameter: str) -> bool:
     return False
 
 
-@lru_cache(maxsize=64)
-def _tree(home: type) -> ast.AST:
-    """The source of a class; an empty tree where it cannot be had."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(home)))
-    except (OSError, TypeError, SyntaxError, ValueError, IndexError):
-        return ast.Module([], [])
-
-
 def factory_of(home: type) -> types.FunctionType | None:
     """The candidate's function that makes an object of this class and returns it: ``make_model``."""
     functions = [
@@ -210,10 +196,7 @@ def factory_of(home: type) -> types.FunctionType | None:
 
 def _returned(function: types.FunctionType) -> set[str]:
     """The classes of which a function returns a new object, as far as its text shows."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError, ValueError, IndexError):
-        return set()
+    tree = tree_of(function)
     made: dict[str, str] = {}
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -245,17 +228,15 @@ def _part(home: type, parameter: inspect.Parameter, own: frozenset[str]) -> Part
     if _is_number(parameter):
         return None
     plain, several = _plain(parameter.name), bool(SEVERAL.search(_text(parameter.annotation)))
-    annotated = _annotated(home, parameter.annotation, own)
+    annotated = _layer_class(home, parameter.annotation, own)
     if annotated is not None:
         kind = _kind(_plain(annotated.__name__)) or _kind(plain)
         return Part(parameter.name, kind, annotated) if kind and annotated is not home else None
     kind = _kind(plain)
     if kind is None or NUMBERS.search(plain) or (kind == "block" and plain.endswith("s") and not several):
         return None
-    for module in (
-        home.__module__,
-        *sorted(own - {home.__module__}),
-    ):  # its own file before others of a folder
+    modules = [home.__module__, *sorted(own - {home.__module__})]  # its own file before others of a folder
+    for module in modules:
         known = [c for c in _classes(module, own) if c is not home and _fits(c, kind, plain, home)]
         if known:
             return Part(parameter.name, kind, max(known, key=lambda c: _nearness(c, kind, plain)), several)
@@ -266,7 +247,7 @@ def _classes(module: str, own: frozenset[str]) -> list[type]:
     """The candidate's classes in the namespace of a module whose objects can be called."""
     values = vars(sys.modules.get(module, types.ModuleType(module))).values()
     found = {
-        id(v): v for v in values if isinstance(v, type) and v.__module__ in {*own, module} and _callable(v)
+        id(v): v for v in values if isinstance(v, type) and v.__module__ in {*own, module} and is_callable(v)
     }
     return list(found.values())
 
@@ -307,16 +288,20 @@ def _is_number(parameter: inspect.Parameter) -> bool:
     return _text(parameter.annotation).strip("'\"") in ("int", "float", "bool", "str")
 
 
-def _annotated(home: type, annotation: Any, own: frozenset[str]) -> type | None:
+def _layer_class(home: type, annotation: Any, own: frozenset[str]) -> type | None:
     """The candidate's class that a parameter is annotated with, if its objects can be called."""
-    if isinstance(annotation, str):
-        annotation = vars(sys.modules.get(home.__module__, types)).get(annotation.strip("'\""))
-    known = isinstance(annotation, type) and annotation.__module__ in {*own, home.__module__}
-    return annotation if known and _callable(annotation) else None
+    found = own_class(home, annotation, own)
+    return found if found is not None and is_callable(found) else None
 
 
-def _callable(home: type) -> bool:
-    return callable(getattr(home, "forward", None)) or "__call__" in vars(home)
+def used(home: type, own: frozenset[str]) -> list[str]:
+    """The candidate's classes and functions that a class uses, its parts among them."""
+    homes, names = [home], dict[str, None]()
+    while homes:
+        current = homes.pop()
+        names |= dict.fromkeys(f.__qualname__.partition(".")[0] for f in reached(current, own))
+        homes += [p.home for p in parts_of(current, own).values() if p.home.__name__ not in names]
+    return [name for name in names if name != home.__name__]
 
 
 def _signature(home: type) -> list[inspect.Parameter]:

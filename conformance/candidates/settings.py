@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from . import parts
+from .source import code_names, described, is_callable, own_class, reached, tree_of
 
 GLOBAL = "global "
 NAMED_CONFIG = re.compile(
@@ -127,10 +128,10 @@ def extended(
         found += part.described(own, 0)
     for config in configs.values():
         found += [
-            _parameter(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
+            described(f"{config.parameter}.{field}", field, config.default(field)) for field in config.fields
         ]
     found += [
-        _parameter(GLOBAL + name, places[0].key, places[0].get())
+        described(GLOBAL + name, places[0].key, places[0].get())
         for name, places in globals_of(home, own).items()
         if name not in written
     ]
@@ -146,14 +147,6 @@ def _told(config: Config) -> str:
         with contextlib.suppress(TypeError, ValueError):
             return "class" if inspect.signature(config.origin).parameters else "bare"
     return config.kind
-
-
-def _parameter(name: str, spelled: str, default: Any) -> dict[str, Any]:
-    plain = default if isinstance(default, bool | int | str | None) else repr(default)[:200]
-    return {
-        "name": name, "spelled": spelled, "kind": "KEYWORD_ONLY", "has_default": True, "default": plain,
-        "annotation": "",
-    }  # fmt: skip
 
 
 def filled(home: Any, named: Mapping[str, Any], own: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,7 +203,7 @@ def globals_of(home: type, own: frozenset[str]) -> dict[str, list[Place]]:
                 add(name, Place(scope, name))
         if not any(_holds_values(scope.get(name), own) for name in function.__code__.co_names):
             continue
-        for node in sorted(ast.walk(_tree(function)), key=_place):
+        for node in sorted(ast.walk(tree_of(function)), key=_place):
             if not (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)):
                 continue
             holder = scope.get(node.value.id)
@@ -251,81 +244,11 @@ def _holds_values(holder: Any, own: frozenset[str]) -> bool:
         return True
     home = holder if isinstance(holder, type) else type(holder)
     known = own if isinstance(holder, type) else {*own, "types", "argparse"}
-    return home.__module__ in known and home is not types.FunctionType and not _callable(home)
-
-
-def reached(home: Any, own: frozenset[str]) -> Iterator[types.FunctionType]:
-    """The functions of a class, and of the candidate's classes and functions that they mention."""
-    own = own or frozenset({home.__module__})
-    seen: set[int] = set()
-    left: list[Any] = [home]
-    while left and len(seen) < 400:
-        value = left.pop(0)
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, type):
-            for klass in value.__mro__:
-                if klass.__module__ in own:
-                    left += [getattr(m, "__func__", m) for m in vars(klass).values()]
-            continue
-        function = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
-        if not isinstance(function, types.FunctionType) or function.__module__ not in own:
-            continue
-        yield function
-        for name in code_names(function.__code__):
-            other = function.__globals__.get(name)
-            if isinstance(other, type | types.FunctionType) and other.__module__ in own:
-                left.append(other)
+    return home.__module__ in known and home is not types.FunctionType and not is_callable(home)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu",)}
-RMS = re.compile(r"(?<![A-Za-z])rms|(?<![A-Z])R(MS|ms)")  # and no norms, no params
-
-
-def activations(home: Any, own: frozenset[str]) -> list[str]:
-    """Other activations than ReLU that the code of a class asks for by name; ``rms`` among them for an RMSNorm."""
-    said: dict[str, set[str]] = {}  # by class
-    for function in reached(home, own):
-        names = said.setdefault(function.__qualname__.rpartition(".")[0] or function.__name__, set())
-        names.update(code_names(function.__code__, strings=True))
-        if any(isinstance(node, ast.Pow) for node in ast.walk(_tree(function))):
-            names.add("pow")
-    every = {name for names in said.values() for name in names}
-    found = [v for part, v in ACTIVATIONS.items() if any(part in name.lower() for name in every)]
-    squared = any(
-        any("relu" in name.lower() for name in names) and names & {"pow", "square"} for names in said.values()
-    )
-    return [
-        *(value for values in found for value in values),
-        *(["relu_squared"] if squared else []),
-        *(["rms"] if any(RMS.search(name) for name in (*every, getattr(home, "__name__", ""))) else []),
-    ]
-
-
-def used(home: type, own: frozenset[str]) -> list[str]:
-    """The candidate's classes and functions that a class uses, its parts among them."""
-    homes, names = [home], dict[str, None]()
-    while homes:
-        current = homes.pop()
-        names |= dict.fromkeys(f.__qualname__.partition(".")[0] for f in reached(current, own))
-        homes += [p.home for p in parts.parts_of(current, own).values() if p.home.__name__ not in names]
-    return [name for name in names if name != home.__name__]
-
-
-def code_names(code: types.CodeType, *, strings: bool = False) -> list[str]:
-    """The names that a function and those within it mention, and with ``strings`` short texts too."""
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += code_names(constant, strings=strings)
-        elif strings and isinstance(constant, str) and len(constant) < 20:
-            names.append(constant)
-    return names
 
 
 @lru_cache(maxsize=64)
@@ -343,25 +266,15 @@ def configs_of(home: type, own: frozenset[str]) -> dict[str, Config]:
             continue
         if default is not parameter.empty and isinstance(default, bool | int | float | str | None):
             continue
-        annotated = _annotated(home, parameter.annotation, own)
+        annotated = own_class(home, parameter.annotation, own)
+        if annotated is not None and is_callable(annotated):
+            annotated = None
         if annotated is None and not NAMED_CONFIG.fullmatch(parameter.name):
             continue
         fields, by_key = _fields(home, parameter.name, own)
         if fields:
             found[parameter.name] = _config(home, parameter.name, fields, by_key, annotated, own)
     return found
-
-
-def _annotated(home: type, annotation: Any, own: frozenset[str]) -> type | None:
-    """The candidate's class that a parameter is annotated with, if it is no module but holds values."""
-    if isinstance(annotation, str):
-        annotation = vars(sys.modules.get(home.__module__, types)).get(annotation.strip("'\""))
-    holds = isinstance(annotation, type) and annotation.__module__ in own and not _callable(annotation)
-    return annotation if holds else None
-
-
-def _callable(home: type) -> bool:
-    return callable(getattr(home, "forward", None)) or "__call__" in vars(home)
 
 
 def _config(
@@ -388,7 +301,7 @@ def _config(
         for name, value in values
         if isinstance(value, type)
         and value.__module__ in own
-        and not _callable(value)
+        and not is_callable(value)
         and 2 * _knows(value, fields) >= len(fields)
     ]
     if classes:
@@ -415,7 +328,7 @@ def _fields(home: type, parameter: str, own: frozenset[str]) -> tuple[list[str],
     names = {parameter}
     found: dict[str, bool] = {}
     for function in reached(home, own):
-        tree = _tree(function)
+        tree = tree_of(function)
         called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         for node in sorted(ast.walk(tree), key=_place):
             if isinstance(node, ast.Attribute) and _is_config(node.value, names) and id(node) not in called:
@@ -438,12 +351,3 @@ def _is_config(node: ast.expr, names: set[str]) -> bool:
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
     )
-
-
-@lru_cache(maxsize=256)
-def _tree(function: types.FunctionType) -> ast.AST:
-    """The source of a function as a tree; an empty one where it cannot be had."""
-    with contextlib.suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
-        source = inspect.getsource(function)
-        return ast.parse("if True:\n " + source.replace("\n", "\n ") if source[0].isspace() else source)
-    return ast.Module([], [])

@@ -23,11 +23,7 @@ from .session import Built, Call, Session
 from .usual import usual
 
 Results = dict[str, Any]
-FOLLOWING = (
-    "d_head",
-    "d_v",
-    "n_kv_heads",
-)  # sizes that have to fit others: a default of theirs fits its own alone
+FOLLOWING = ("d_head", "d_v", "n_kv_heads")  # they have to fit other sizes, which their defaults do not
 LONG = 16  # layers and models may have a capacity beyond it
 CLOSE = 1e-4  # two right ways of computing something are nearer, and every known fault is farther off
 # The parts of results that are compared between objects; the rest tells of their conventions.

@@ -18,6 +18,8 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
     ("quiet", "flag", "0", "verbose debug log_attention_weights log_weights log print_shapes trace"),
     ("multiple_of", "size", "1", "multiple_of"),
     ("init_std", "scalar", "0.02", "init_std init_scale initializer_range init_range std_init"),
+    ("expansion", "size", "2", "forward_expansion expansion ff_mult mlp_ratio ff_expansion expansion_factor "
+     "expansion_ratio mlp_mult ffn_mult ffn_expansion widening_factor"),
     ("device", "device", "'cpu'", "device dev"),
 )  # fmt: skip
 
