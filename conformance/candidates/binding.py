@@ -6,29 +6,19 @@ it works on the description that the worker sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...spec import Argument, Convention, Role, Spec
+from ...spec import Convention, Role, Spec
 from .declarations import check_declarations
 from .errors import ConventionError
-from .names import bare, counted, name_rank, plain, rank_among, words
-from .said import polarity
+from .meanings import masks_of, meaning_of, named_value
+from .names import name_rank, plain, words
+from .parameters import Parameter, argument_for, match, match_call, named
 from .settings import GLOBAL
 from .target import Declarations
 from .usual import usual
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """Where an argument goes: the parameter's name, or its position if it is positional only."""
-
-    name: str
-    position: int | None = None
-    has_default: bool = False
-    also: tuple[str, ...] = ()  # settings that say the same and get the same
-    fixed: bool = False  # its default is a number, right for other sizes than those of a case
 
 
 @dataclass(frozen=True)
@@ -219,7 +209,7 @@ def _is_unsaid(binding: Binding, name: str) -> bool:
         and bool(own)
         and binding.conventions[name][1] == "by name"
         and all(NEUTRAL.issuperset(words(binding.arguments[mask].name)) for mask in own or ())
-        and not _named_value(convention, binding.role, binding.entry, binding.arguments)
+        and not named_value(convention, binding.role, binding.entry, binding.arguments)
     )
 
 
@@ -268,7 +258,7 @@ def _recognised(binding: Binding) -> int:
     lists = [(entry.get("init") or (), role.constructor), (entry["params"] or (), role.arguments)]
     lists += [(entry["methods"].get(method) or (), role.arguments) for method in ("forward", "__call__")]
     return sum(
-        _argument_for(p.get("spelled", p["name"]), arguments, {}, plain) is not None
+        argument_for(p.get("spelled", p["name"]), arguments, {}, plain) is not None
         for parameters, arguments in lists
         for p in parameters
     )
@@ -308,11 +298,11 @@ def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, ra
         constructor = matched
         missing = [a.name for a in role.constructor if a.required and a.name not in matched]
         if missing:
-            return failed(f"its constructor has no parameter for {_named(role.constructor, missing)}")
+            return failed(f"its constructor has no parameter for {named(role.constructor, missing)}")
     if entry["kind"] == "function":
         if entry["params"] is None:
             return failed("Python cannot tell its parameters")
-        arguments = _match_call(role, entry["params"], renamed)
+        arguments = match_call(role, entry["params"], renamed)
         if isinstance(arguments, str):
             return failed(f"it {arguments}")
         return _bound(role, entry, declared, rank, "", arguments, constructor)
@@ -322,7 +312,7 @@ def bind_object(role: Role, entry: Mapping[str, Any], declared: Declarations, ra
         parameters = entry["methods"][method]
         if parameters is None:
             continue
-        arguments = _match_call(role, parameters, renamed)
+        arguments = match_call(role, parameters, renamed)
         if not isinstance(arguments, str):
             called = (
                 ""
@@ -354,237 +344,5 @@ def _bound(
     arguments: Mapping[str, Parameter],
     constructor: Mapping[str, Parameter],
 ) -> Binding:
-    conventions = {c.name: _convention(c, role, entry, arguments, declared) for c in role.conventions}
+    conventions = {c.name: meaning_of(c, role, entry, arguments, declared) for c in role.conventions}
     return Binding(role, entry, rank, method, arguments, constructor, conventions)
-
-
-def _match_call(
-    role: Role, parameters: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
-) -> dict[str, Parameter] | str:
-    matched = match(_with_lone_sequence(role, parameters, renamed), role.arguments, renamed)
-    if isinstance(matched, str):
-        return matched
-    missing = _missing(role, matched)
-    if {"lengths", "ids"} <= matched.keys():
-        return "takes both token ids and lengths, where the role takes one of them"
-    if missing:
-        return f"has no parameter for {_named(role.arguments, missing)}"
-    return matched
-
-
-def _missing(role: Role, matched: Mapping[str, Parameter]) -> list[str]:
-    return [
-        a.name
-        for a in role.arguments
-        if a.required and a.name not in matched and not (a.unless and a.unless in matched)
-    ]
-
-
-def _with_lone_sequence(
-    role: Role, parameters: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
-) -> Sequence[Mapping[str, Any]]:
-    """The parameters of a layer that needs one thing alone, of whatever name: that is the sequence it works on."""
-    lone = [p for p in parameters if not p["has_default"] and p["kind"] == "POSITIONAL_OR_KEYWORD"]
-    sequences = [a for a in role.arguments if a.required and a.kind in ("array", "ids") and not a.unless]
-    if len(lone) != 1 or len(sequences) != 1 or renamed or role.id not in LONE:
-        return parameters
-    known = {plain(name) for argument in role.arguments for name in (argument.name, *argument.names)}
-    if {plain(lone[0]["name"]), bare(lone[0]["name"])} & known:
-        return parameters
-    return [{**p, "spelled": sequences[0].name} if p is lone[0] else p for p in parameters]
-
-
-# Roles whose objects are layers or models: nobody calls anything else so.
-LONE = (
-    "causal_self_attention", "decoder_only_block", "encoder_block", "feed_forward", "language_model", "layer_norm",
-    "cached_attention", "multihead_attention",
-)  # fmt: skip
-
-
-def _named(arguments: Sequence[Argument], missing: Iterable[str]) -> str:
-    known = {a.name: a for a in arguments}
-    return " and ".join(f"{name} (recognised: {', '.join(known[name].names[:6])}, …)" for name in missing)
-
-
-def match(
-    parameters: Sequence[Mapping[str, Any]], arguments: Sequence[Argument], renamed: Mapping[str, str]
-) -> dict[str, Parameter] | str:
-    """Canonical argument → parameter, or a sentence's end that says what does not fit."""
-    by_parameter = {parameter: name for name, parameter in renamed.items()}
-    matched: dict[str, Parameter] = {}
-    unknown: list[str] = []
-    left = []
-    for position, parameter in enumerate(parameters):
-        if parameter["kind"] in ("VAR_POSITIONAL", "VAR_KEYWORD"):
-            continue
-        place = Parameter(
-            parameter["name"],
-            position if parameter["kind"] == "POSITIONAL_ONLY" else None,
-            parameter["has_default"],
-            fixed=type(parameter.get("default")) is int and parameter["default"] > 0,
-        )
-        parameter = {**parameter, "name": parameter.get("spelled", parameter["name"])}
-        if parameter["name"] in by_parameter:
-            matched[by_parameter[parameter["name"]]] = place
-        else:
-            left.append((parameter, place))
-    left = _special_masks_first(left, arguments)
-    # In turn: the spelling as it is (K beside k), without case and separators, without words around it.
-    for step in (str, plain, bare):
-        still = []
-        for parameter, place in left:
-            name = _argument_for(parameter["name"], arguments, matched, step)
-            if name is None:
-                still.append((parameter, place))
-            else:
-                matched[name] = place
-        left = still
-    left = _counted_and_dropped(left, arguments, matched)
-    for argument in arguments:  # a lone S is the length that is required, not the second one that is not
-        if argument.required and argument.name not in matched and argument.unless not in matched:
-            for other in arguments:
-                place = matched.get(other.name)
-                if place is not None and not other.required and place.name in argument.names:
-                    matched[argument.name] = matched.pop(other.name)
-                    break
-    for parameter, place in left:  # a setting beside the parameter that says the same, or beside another one
-        name = _argument_for(parameter["name"], arguments, {}, plain) if "spelled" in parameter else None
-        twice = None if parameter["has_default"] else _argument_for(parameter["name"], arguments, {}, plain)
-        if name in matched:
-            matched[name] = replace(matched[name], also=(*matched[name].also, place.name))
-        elif twice == "d_model" and twice in matched and place.position is None:  # input_dim beside embed_dim
-            matched[twice] = replace(matched[twice], also=(*matched[twice].also, place.name))
-        elif not parameter["has_default"]:
-            unknown.append(place.name)
-    if unknown:
-        return f"needs {', '.join(map(repr, unknown))}, which is none of the role's arguments"
-    return matched
-
-
-def _special_masks_first(
-    left: list[tuple[dict[str, Any], Parameter]], arguments: Sequence[Argument]
-) -> list[tuple[dict[str, Any], Parameter]]:
-    """Of several masks for one argument the one named first in the spec: ``context_mask`` before ``mask``."""
-    order = {
-        plain(n): k for a in arguments if a.kind == "mask" for k, n in reversed(list(enumerate(a.names)))
-    }
-    places = [n for n, (parameter, _) in enumerate(left) if plain(parameter["name"]) in order]
-    ranked = sorted((left[n] for n in places), key=lambda item: order[plain(item[0]["name"])])
-    result = list(left)
-    for n, item in zip(places, ranked, strict=True):
-        result[n] = item
-    return result
-
-
-def _counted_and_dropped(
-    left: Sequence[tuple[Mapping[str, Any], Parameter]],
-    arguments: Sequence[Argument],
-    matched: dict[str, Parameter],
-) -> list[tuple[Mapping[str, Any], Parameter]]:
-    """Numbers of something by whatever word for a number, and dropout by whatever name; what is left after that."""
-    still = []
-    for parameter, place in left:
-        name, what = parameter["name"], counted(parameter["name"])
-        alike = [
-            argument.name
-            for argument in arguments
-            if argument.kind == "size"
-            and what
-            and argument.name not in matched
-            and what in {*map(counted, argument.names), *(plain(n).removesuffix("s") for n in argument.names)}
-        ]
-        dropped = "drop" in plain(name) and any(argument.name == "dropout" for argument in arguments)
-        if "spelled" in parameter and _argument_for(name, arguments, {}, plain) in matched:
-            still.append((parameter, place))
-        elif alike and place.position is None:
-            matched[alike[0]] = place
-        elif dropped and not place.has_default and place.position is None:
-            known = matched.get("dropout")
-            matched["dropout"] = replace(known, also=(*known.also, place.name)) if known else place
-        else:
-            still.append((parameter, place))
-    return still
-
-
-def _argument_for(
-    name: str, arguments: Sequence[Argument], matched: Mapping[str, Parameter], step: Callable[[str], str]
-) -> str | None:
-    for argument in arguments:
-        if argument.name == name and name not in matched:
-            return name
-    for argument in arguments:
-        if argument.name not in matched and step(name) in frozenset(map(step, argument.names)):
-            return argument.name
-    return None
-
-
-def _convention(
-    convention: Convention,
-    role: Role,
-    entry: Mapping[str, Any],
-    arguments: Mapping[str, Parameter],
-    declared: Declarations,
-) -> tuple[str, str]:
-    """The value of a convention before any probing, and where it comes from."""
-    for subject in (entry["name"], role.id):
-        value = declared.conventions.get(subject, {}).get(convention.name)
-        if value is not None:
-            return value, "declared"
-    said = _said(convention, role, entry, arguments)
-    if said and not (_additive_by_name(convention, entry) and "True" not in str(entry.get("doc", ""))):
-        return said, "by its author's words"
-    named = _named_value(convention, role, entry, arguments)
-    return named or convention.default, "by name" if named or convention.kind == "named" else "default"
-
-
-def _named_value(
-    convention: Convention, role: Role, entry: Mapping[str, Any], arguments: Mapping[str, Parameter]
-) -> str:
-    """The value that follows from the name of the object or of a mask, or nothing."""
-    names = [
-        entry["name"].rsplit(".", 1)[-1],
-        *(p.name for a, p in arguments.items() if _kind(role, a) == "mask"),
-    ]
-    for value, known in convention.by_name.items():  # in the order of the spec: what is special comes first
-        loosely = tuple(k for k in known if not k.startswith("="))
-        if any(f"={name}" in known or rank_among(loosely, name) for name in names):
-            return value
-    return ""
-
-
-def _additive_by_name(convention: Convention, entry: Mapping[str, Any]) -> bool:
-    """Whether a mask is called additive, or a bias: then 0 and -inf are what its words are of, not True."""
-    names = convention.by_name.get("additive", ())
-    return bool(names) and bool(rank_among(names, entry["name"].rsplit(".", 1)[-1]))
-
-
-def masks_of(convention: Convention, role: Role, arguments: Mapping[str, Parameter]) -> list[str] | None:
-    """The masks that a polarity speaks of; None for another convention, and where there is none of them."""
-    if not {"allow", "block"} <= convention.values.keys():
-        return None
-    masks = [name for name in arguments if _kind(role, name) == "mask"]
-    kind = convention.name.removesuffix("polarity")  # memory_, source_, target_, or any other
-    own = [n for n in masks if n.startswith({"target_": "tgt", "source_": ("memory", "src")}.get(kind, kind))]
-    if not kind:
-        rest = [n for n in masks if not n.startswith(("memory", "tgt", "src"))]
-        own = [n for n in rest if not n.endswith("key_padding_mask")] or rest
-    takes_masks = any(argument.kind == "mask" for argument in role.arguments)
-    return None if takes_masks and not own else own
-
-
-def _said(
-    convention: Convention, role: Role, entry: Mapping[str, Any], arguments: Mapping[str, Parameter]
-) -> str:
-    """The meaning of True in a mask, where the author writes it."""
-    own = masks_of(convention, role, arguments)
-    if own is None:
-        return ""
-    masks = {name: place.name for name, place in arguments.items() if _kind(role, name) == "mask"}
-    name = masks[own[0]] if own else ""
-    others = [parameter for parameter in masks.values() if parameter != name]
-    words = str(entry.get("doc", ""))
-    return polarity(words, name, others) or polarity(str(entry.get("file_doc", "")), name, others)
-
-
-def _kind(role: Role, argument: str) -> str:
-    return next((a.kind for a in role.arguments if a.name == argument), "")

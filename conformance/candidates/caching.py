@@ -18,9 +18,9 @@ import numpy as np
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .answers import at, leaves
-from .binding import Parameter, match
 from .errors import CallFailed
 from .names import plain
+from .parameters import Parameter, match
 from .session import Built, Call
 from .subject import Results, Subject, WrongResult, arrange, kind_of
 

@@ -14,10 +14,10 @@ from ...spec import Argument
 from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
 from .answers import at, leaves
-from .binding import Parameter, match
 from .caching import CachingSubject
 from .errors import CallFailed
 from .names import plain
+from .parameters import Parameter, match
 from .session import Call
 from .subject import Results, WrongResult, arrange, kind_of
 

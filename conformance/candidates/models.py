@@ -19,9 +19,9 @@ import numpy as np
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .answers import at, leaves
-from .binding import Parameter, match
 from .errors import CallFailed
 from .layers import BATCH_FIRST, SEQUENCE_FIRST
+from .parameters import Parameter, match
 from .positions import BATCH_FIRST as IDS_BATCH_FIRST
 from .session import Built, Call
 from .subject import Results, Subject, WrongResult, arrange, kept, kind_of

@@ -17,8 +17,10 @@ import numpy as np
 from ...spec import Argument, BoundObject
 from ..engine.cases import Inputs, OutOfDomain
 from . import wire
-from .binding import Binding, Parameter, masks_of
+from .binding import Binding
 from .errors import CallFailed
+from .meanings import masks_of
+from .parameters import Parameter
 from .session import Built, Call, Session
 from .usual import usual
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..candidates.binding import Parameter
 from ..candidates.errors import CallFailed, TriuError
+from ..candidates.parameters import Parameter
 from ..candidates.subject import CLOSE, Subject
 from .cases import Inputs
 from .run import Broken
