@@ -62,12 +62,19 @@ class Departs(Exception):
     """The layer is not the reference; the message says what shows it."""
 
     def __init__(
-        self, what: str, expected: Any = None, observed: Any = None, known: bool = False, mutant: str = ""
+        self,
+        what: str,
+        expected: Any = None,
+        observed: Any = None,
+        known: bool = False,
+        mutant: str = "",
+        part: str = "",
     ) -> None:
         super().__init__(what)
         self.what, self.expected, self.observed = what, expected, observed
         self.known = known  # it follows a known mistake
         self.mutant = mutant  # which one, if it is a mutant's: its id, or "id, place"
+        self.part = part  # of a block: the first that differs by itself
 
 
 class Idle(Exception):
@@ -286,13 +293,13 @@ class Matcher:
             fault = self._told_apart(alike)
             what = f"{self.whole} behaves exactly like one with this mistake: {fault.fault}"
             return Departs(what, known=True, mutant=fault.mutant)
-        where = self._where(nearest)
+        part, where = self._where(nearest)
         rows = observed.shape[1] if observed.ndim == 3 else len(observed)
         what = (
             f"{self.whole} does not compute what the reference does with the same weights, "
             f"here on {rows} rows{where}"
         )
-        return Departs(what, self._in_base(nearest[0]), observed)
+        return Departs(what, self._in_base(nearest[0]), observed, part=part)
 
     def _told_apart(self, alike: Sequence[Blueprint]) -> Blueprint:
         """Of mistakes that are the same in the base state, the first that is the same with random weights too."""
@@ -315,11 +322,11 @@ class Matcher:
         except RuntimeError:
             return np.empty(0)
 
-    def _where(self, blueprints: Sequence[Blueprint]) -> str:
-        """The first part of a block that differs while the others are at zero, in candidate and reference alike."""
+    def _where(self, blueprints: Sequence[Blueprint]) -> tuple[str, str]:
+        """The first part of a block that differs while the others are at zero, and the same in words."""
         kinds = {self.base.kind(weight.value.shape, is_gain(weight.value)) for weight in self.own}
         if not {"attention", "feed-forward"} <= kinds or "x" not in self.probe:
-            return ""
+            return "", ""
         stages = [
             ("norms and residuals", ("attention", "feed-forward"), self.probe),
             ("the feed-forward", ("attention",), self.probe),
@@ -334,8 +341,8 @@ class Matcher:
             observed = self.layer.output(inputs)
             if not any(self._agrees(observed, blueprint, zero, inputs) for blueprint in blueprints):
                 off = " and ".join(zero) + " weights" + (", and memory," * (inputs is not self.probe))
-                return f": the fault lies in {part} (with all {off} at zero it still differs)"
-        return ": each part alone is right, so the fault lies in how they are put together"
+                return part, f": the fault lies in {part} (with all {off} at zero it still differs)"
+        return "", ": each part alone is right, so the fault lies in how they are put together"
 
     def _agrees(
         self, observed: np.ndarray, blueprint: Blueprint, zero: Sequence[str], inputs: Inputs

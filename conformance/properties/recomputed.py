@@ -84,7 +84,7 @@ def _matched(subject: LayerSubject, case: Case) -> Matched:
             return found
     subject.conventions["activation"] = taught
     assert failure is not None
-    told = isinstance(failure, Departs) and (failure.known or "norms and residuals" in failure.what)
+    told = isinstance(failure, Departs) and (failure.known or failure.part == "norms and residuals")
     if gated and how == "probed" and not told:
         raise OutOfDomain("its feed-forward is a gated one, and no reference here is like it")
     raise failure

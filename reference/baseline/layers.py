@@ -178,23 +178,10 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask
 
 
-class _Gating(nn.Module):
-    """A feed-forward of another kind: contract(silu(gate(x)) · expand(x)).  Source: Shazeer 2020, equation 6."""
-
-    expand: nn.Linear
-    contract: nn.Linear
-    activation: Callable[[Tensor], Tensor]
-    gating: nn.Linear | None
-
-    def gated(self, gate: nn.Linear, x: Tensor) -> Tensor:
-        """(..., d) -> (..., d_ff) -> (..., d)."""
-        return self.contract(self.activation(gate(x)) * self.expand(x))
-
-
-class FeedForward(_Gating):
+class FeedForward(nn.Module):
     """Linear, ReLU, Linear: the same two layers at every position.  Source: Vaswani et al. 2017, equation 2.
 
-    With an ``activation`` such as ``gated_silu`` a third layer gates the inner features.
+    With an ``activation`` such as ``gated_silu`` a third layer gates the inner features (Shazeer 2020, equation 6).
     """
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
@@ -206,9 +193,9 @@ class FeedForward(_Gating):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., d_ff) -> (..., d)."""
-        if self.gating is not None:
-            return self.gated(self.gating, x)
-        return self.contract(self.activation(self.expand(x)))
+        if self.gating is None:
+            return self.contract(self.activation(self.expand(x)))
+        return self.contract(self.activation(self.gating(x)) * self.expand(x))
 
 
 class Sublayer(nn.Module):
