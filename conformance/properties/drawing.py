@@ -100,14 +100,15 @@ def rows_drawn_apart(trial: Trial) -> None:
         raise trial.skip("it returns the distribution and draws nothing")
     tokens = _tokens(results, trial.case["V"])
     if len(set(tokens[:, 0].tolist())) == 1:
-        turned = np.roll(trial.inputs["logits"], 1, axis=-1)  # another token is the likeliest one
-        with trial.aside():
-            drawn = _tokens(trial.call(trial.inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
-        after = set(drawn.tolist())
-        likeliest = (int(trial.inputs["logits"][0].argmax()), int(turned[0].argmax()))
+        logits, V = trial.inputs["logits"], trial.case["V"]
+        greedy = int(tokens[0, 0]) == int(logits[0].argmax())
+        with trial.aside():  # each token is the likeliest one in turn: chance does not follow all of them
+            for turned in (np.roll(logits, n, axis=-1) for n in range(1, V)):
+                drawn = _tokens(trial.call(trial.inputs.replaced(logits=turned)), V)[:, 0]
+                greedy = greedy and set(drawn.tolist()) == {int(turned[0].argmax())}
         why = (
             "which is the likeliest one; a row alone is drawn at random, so rows are not filtered each by itself"
-            if (int(tokens[0, 0]), *after) == likeliest
+            if greedy
             else "though ten are about equally likely; every row needs a random number of its own"
         )
         raise Violation(f"all {len(tokens)} equal rows of one batch got token {tokens[0, 0]}, {why}")
