@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.chance import improbable, surprise
-from ..engine.trial import Difference, Trial, Violation, number
+from ..engine.trial import Difference, Inputs, Trial, Violation, number
 from .sampling import NEAR, at_zero, described, expected, greedy_at_zero, listed, row_of, shown
 
 __all__ = [
@@ -64,6 +64,22 @@ def _compare_draws(tokens: np.ndarray, right: np.ndarray, settings: str) -> None
             )
 
 
+def _always_likeliest(trial: Trial, inputs: Inputs, token: int) -> bool:
+    """Whether the likeliest token is taken, also where the logits (B, V) are turned so that it is another one.
+
+    Each token is the likeliest one in turn: a draw by chance or from a fixed seed does not follow all of them.
+    """
+    logits, V = inputs["logits"], trial.case["V"]
+    if token != int(logits[0].argmax()):
+        return False
+    with trial.aside():
+        return all(
+            set(_tokens(trial.call(inputs.replaced(logits=turned)), V)[:, 0].tolist())
+            == {int(turned[0].argmax())}
+            for turned in (np.roll(logits, n, axis=-1) for n in range(1, V))
+        )
+
+
 def draws_differ(trial: Trial) -> None:
     """Calls with the same logits do not all give the same token.
 
@@ -77,13 +93,9 @@ def draws_differ(trial: Trial) -> None:
     tokens = _tokens(results, trial.case["V"])[:, 0]
     if len(set(tokens.tolist())) > 1:
         return
-    turned = np.roll(inputs["logits"], 1, axis=-1)  # another token is the likeliest one
-    with trial.aside():
-        after = _tokens(trial.call(inputs.replaced(logits=turned)), trial.case["V"])[:, 0]
-    likeliest = (int(inputs["logits"][0].argmax()), int(turned[0].argmax()))
     why = (
         "that is the likeliest one: it does not sample"
-        if (tokens[0], *set(after.tolist())) == likeliest
+        if _always_likeliest(trial, inputs, int(tokens[0]))
         else "it draws with the same random numbers each time, as after a fixed seed"
     )
     raise Violation(
@@ -100,15 +112,9 @@ def rows_drawn_apart(trial: Trial) -> None:
         raise trial.skip("it returns the distribution and draws nothing")
     tokens = _tokens(results, trial.case["V"])
     if len(set(tokens[:, 0].tolist())) == 1:
-        logits, V = trial.inputs["logits"], trial.case["V"]
-        greedy = int(tokens[0, 0]) == int(logits[0].argmax())
-        with trial.aside():  # each token is the likeliest one in turn: chance does not follow all of them
-            for turned in (np.roll(logits, n, axis=-1) for n in range(1, V)):
-                drawn = _tokens(trial.call(trial.inputs.replaced(logits=turned)), V)[:, 0]
-                greedy = greedy and set(drawn.tolist()) == {int(turned[0].argmax())}
         why = (
             "which is the likeliest one; a row alone is drawn at random, so rows are not filtered each by itself"
-            if greedy
+            if _always_likeliest(trial, trial.inputs, int(tokens[0, 0]))
             else "though ten are about equally likely; every row needs a random number of its own"
         )
         raise Violation(f"all {len(tokens)} equal rows of one batch got token {tokens[0, 0]}, {why}")
