@@ -295,6 +295,15 @@ def test_the_order_of_a_training_step(report_on, steps, right):
     assert verdict.verdict == ("passed" if right else "failed")
 
 
+@pytest.mark.parametrize("forgets", ["p.grad = None", "p.grad is not None and p.grad.zero_()"])
+def test_gradients_that_are_forgotten_by_hand_are_no_mistake(report_on, forgets):
+    by_hand = f"for p in model.parameters(): {forgets}"
+    steps = f"{by_hand}\n    loss.backward(); optimizer.step()"
+    (verdict,) = report_on(STEP.format(steps=steps), "training-step.update").verdicts
+    assert verdict.verdict == "unsupported"
+    assert "itself" in verdict.reason
+
+
 def test_a_step_without_an_optimizer_updates_nothing(report_on):
     source = STEP.format(steps="pass").replace("model, optimizer, ", "model, ")
     (verdict,) = report_on(source, "training-step.update").verdicts

@@ -46,7 +46,10 @@ RMS = re.compile(r"(?<![A-Za-z])rms|(?<![A-Z])R(MS|ms)")  # and no norms, no par
 
 
 def asked_for(home: Any, own: frozenset[str]) -> list[str]:
-    """What code asks for by name that no lesson teaches: other activations than ReLU, and ``rms`` for an RMSNorm."""
+    """What code asks for by name that no lesson teaches.
+
+    Other activations than ReLU, ``rms`` for an RMSNorm, ``grad`` where it handles gradients itself.
+    """
     said: dict[str, set[str]] = {}  # by class
     for function in reached(home, own):
         names = said.setdefault(function.__qualname__.rpartition(".")[0] or function.__name__, set())
@@ -62,6 +65,7 @@ def asked_for(home: Any, own: frozenset[str]) -> list[str]:
         *(value for values in found for value in values),
         *(["relu_squared"] if squared else []),
         *(["rms"] if any(RMS.search(name) for name in (*every, getattr(home, "__name__", ""))) else []),
+        *(["grad"] if "grad" in every else []),
     ]
 
 

@@ -244,6 +244,7 @@ class TrainingStepSubject(TeachingSubject):
             "decodings": model.decodings,
             "sources": model.sources,
             "events": model.events,
+            "by_hand": "grad" in self.binding.entry.get("asked_for", ()),
             "passed": self._sources(),
             "real": real,
             "weights": weights(real, self.convention("reduction"), "batch"),
