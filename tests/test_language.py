@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from triu.conformance.api import check, open_check
 from triu.conformance.candidates import wire
-from triu.conformance.candidates.caching import compositions
 from triu.conformance.candidates.errors import CandidateError
+from triu.conformance.candidates.feeds import compositions
 from triu.conformance.candidates.session import Built, Call, open_session
 from triu.conformance.candidates.target import locate
 from triu.spec import load_spec

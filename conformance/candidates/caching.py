@@ -1,7 +1,8 @@
 """Subjects that can be fed in pieces: how a key–value cache is passed on, kept, and forgotten.
 
-What a candidate calls its cache is never looked into.  It stays on the candidate's side: a later call of
-the same frame refers to what an earlier one returned or was given (``wire.Earlier``).
+``feeds.py`` says what a way of feeding is.  What a candidate calls its cache is never looked into.  It stays
+on the candidate's side: a later call of the same frame refers to what an earlier one returned or was given
+(``wire.Earlier``).
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..engine.cases import Case, Inputs, OutOfDomain, normal
+from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
 from .answers import at, leaves
 from .errors import CallFailed
+from .feeds import Feed, cache_in, squeezed
 from .names import plain
 from .parameters import Parameter, match
 from .session import Built, Call
-from .subject import Results, Subject, WrongResult, arrange, kind_of
+from .subject import Subject, WrongResult, arrange, kind_of
 
 RESETS = frozenset(
     """reset resetcache clearcache resetkvcache clearkvcache resetcaches clearcaches emptycache clear resetstate
@@ -38,7 +40,6 @@ CACHED_METHODS = frozenset(
     """forwardwithcache forwardcached cachedforward forwardcache step decodestep forwardstep decode
     incrementalforward forwardincremental infer cachedstep stepwithcache prefill forwardkv extend feed""".split()
 )
-CACHE_FIELDS = re.compile(r"past|cache|present|kv|state", re.IGNORECASE)
 SIZES: Mapping[str, tuple[str, ...]] = {  # what a cache may want to know when it is made
     "B": ("batch_size", "batch", "b", "bsz", "max_batch_size", "n_batch", "B", "max_batch"),
     "max_len": ("max_len", "max_seq_len", "max_length", "capacity", "block_size", "max_seq_length", "size", "T",
@@ -48,48 +49,6 @@ SIZES: Mapping[str, tuple[str, ...]] = {  # what a cache may want to know when i
     "d": ("head_dim", "d_head", "d_k", "dim_head", "head_size", "hd"),
     "width": ("d_model", "n_embd", "dim", "embed_dim", "hidden_size"),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Feed:
-    """One way of feeding a candidate in pieces.
-
-    Attributes:
-        kind: ``returned`` (the result holds the cache, the next call takes it), ``filled`` (an object that is
-            passed in grows), or ``kept`` (the candidate keeps it itself).
-        first: what stands for the cache of a new sequence: nothing, ``{}``, ``[]``, ``[None, …]``, ``[{}, …]``,
-            a method of the candidate (``.name``), or a class of it (its path).
-        path: where a result holds the cache.
-        pick: where a result holds the output.
-        start: how the number of tokens so far is told: not at all, ``number``, or ``positions``.
-        reset: the method that makes the candidate forget.
-        single: it takes single tokens, without an axis of time.
-    """
-
-    kind: str
-    method: str
-    arguments: Mapping[str, Parameter] = field(default_factory=dict)
-    first: str = ""
-    path: tuple[str | int, ...] = ()
-    pick: tuple[str | int, ...] = ()
-    start: str = ""
-    reset: str = ""
-    single: bool = False
-
-    @property
-    def words(self) -> str:
-        said = {"returned": "passed in and returned", "filled": "passed in and filled", "kept": "kept inside"}
-        reset = f", {self.reset}() begins anew" if self.reset else ""
-        return said[self.kind] + reset + (f", {self.method}() takes single tokens" if self.single else "")
-
-
-def compositions(T: int) -> list[tuple[int, ...]]:
-    """Every way of cutting T tokens into pieces, the fewest pieces first."""
-    found = []
-    for cuts in range(1 << (T - 1)):
-        edges = [0, *(n for n in range(1, T) if cuts >> (n - 1) & 1), T]
-        found.append(tuple(b - a for a, b in pairwise(edges)))
-    return sorted(found, key=lambda sizes: (len(sizes), sizes))
 
 
 class CachingSubject(Subject, ABC):
@@ -212,7 +171,7 @@ class CachingSubject(Subject, ABC):
             if feed.kind != "kept" and (n or feed.first):
                 given["cache"] = self._cache(feed, case, n)
             if feed.single:
-                given = {name: _squeezed(value) for name, value in given.items()}
+                given = {name: squeezed(value) for name, value in given.items()}
             calls.append(self._piece_call(feed, built, case, given, follows=bool(calls)))
             places.append(len(calls) - 1)
             start += piece.shape[1]
@@ -468,7 +427,7 @@ class CachingSubject(Subject, ABC):
         fits = [p for p in spots if self._fits(replace(feed, pick=p), raw, first.shape, self.width(case))]
         wide = [path for path, item in leaves(raw) if item.values.shape[-1:] == (self.width(case),)]
         pick = (fits or wide or spots or [()])[0]
-        path = _cache_in(raw, pick)
+        path = cache_in(raw, pick)
         if feed.kind == "returned" and path is None:
             return None
         if feed.kind == "filled" and path is not None and not feed.first:
@@ -543,109 +502,3 @@ class CachingSubject(Subject, ABC):
             if named and entry["path"] != self.binding.path and self._callable(entry.get("init")):
                 found += [entry["path"], f"*{entry['path']}"]
         return found[:6]
-
-
-def _squeezed(value: Any) -> Any:
-    """An array of one token each without the axis of time."""
-    if isinstance(value, wire.Array) and value.values.ndim > 1 and value.values.shape[1] == 1:
-        return replace(value, values=value.values[:, 0])
-    return value
-
-
-def _cache_in(raw: Any, pick: Sequence[str | int]) -> tuple[str | int, ...] | None:
-    """Where a result holds the cache: the part that is not the output, None, or a single number."""
-    if isinstance(raw, dict):
-        items: list[tuple[str | int, Any]] = list(raw.items())
-    elif isinstance(raw, tuple | list):
-        items = list(enumerate(raw))
-    else:
-        return None
-    left = [
-        (name, value)
-        for name, value in items
-        if name != (pick[0] if pick else None)
-        and value is not None
-        and not isinstance(value, int | float | str)
-        and not (isinstance(value, wire.Array) and value.values.ndim == 0)
-    ]
-    named = [name for name, _ in left if isinstance(name, str) and CACHE_FIELDS.search(name)]
-    if named:
-        return (named[0],)
-    return (left[-1][0],) if left else None
-
-
-class CachedAttentionSubject(CachingSubject):
-    """Self-attention over ``x`` (B, T, d) with a cache of keys and values."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.masked = False
-
-    def probe(self) -> None:
-        case = Case({"B": 2, "T": 4, "h": 2, "d": 4, "max_len": 8, "seed": 3})
-        x = normal(case.rng, (2, 4, 8))
-        raw: Any = None
-        problem = ""
-        for double in dict.fromkeys((self.double, False)):
-            self.double = double
-            for masked in (False, True):
-                self.masked = masked
-                try:
-                    raw = self.send(self.whole_calls(x, case))[-1]
-                    spots = [path for path, _ in leaves(raw)]
-                    fits = [
-                        path for path in spots if self._fits(Feed("kept", "", pick=path), raw, x.shape, 8)
-                    ]
-                    self.pick = (fits or spots or [()])[0]
-                    if not self._sees_future(x, case) or "mask" not in self.binding.arguments:
-                        break
-                except CallFailed as error:
-                    problem = problem or str(error)
-            else:
-                continue
-            break
-        if raw is None:
-            self.problem = f"no call succeeded; the first attempt: {problem}"
-            return
-        if not self.masked and self.conventions["polarity"][1] != "declared":
-            del self.conventions["polarity"]
-        self.probe_cache(x, case)
-
-    def memory(self, case: Mapping[str, Any]) -> np.ndarray:
-        """(4, S, d): what the rows of a batch read, the same for every piece; it follows from the seed."""
-        return normal(np.random.default_rng([case["seed"], 9]), (4, case.get("S", 3), case["h"] * case["d"]))
-
-    def _sees_future(self, x: np.ndarray, case: Case) -> bool:
-        changed = x.copy()
-        changed[:, -1] += 3.0
-        before, after = (
-            self.output_of(self.send(self.whole_calls(c, case))[-1], self.pick, x.shape) for c in (x, changed)
-        )
-        return before.shape == after.shape and bool(np.abs(before - after)[:, :-1].max() > 1e-4)
-
-    def given(self, piece: np.ndarray, start: int, case: Mapping[str, Any]) -> dict[str, Any]:
-        dtype = "float64" if self.double or self.framework != "torch" else "float32"
-        x = self.array(piece.astype(dtype))
-        given: dict[str, Any] = {"x": x, "key": x, "value": x}
-        if "memory" in self.binding.arguments:
-            given["memory"] = self.array(self.memory(case)[: len(piece)].astype(dtype))
-        if self.masked:
-            allowed = np.tri(start + piece.shape[1], dtype=bool)[start:]
-            given["mask"] = self.array(allowed if self.convention("polarity") == "allow" else ~allowed)
-        return given
-
-    def output_of(self, raw: Any, pick: Sequence[str | int], shape: tuple[int, ...]) -> np.ndarray:
-        item = at(raw, pick)
-        if not isinstance(item, wire.Array):
-            raise WrongResult(f"it returned {kind_of(raw)}; expected the output")
-        return item.values
-
-    def calls_for(self, inputs: Inputs) -> list[Call]:
-        return self.whole_calls(inputs["x"], inputs.case)
-
-    def read(self, answers: Sequence[Any], inputs: Inputs) -> Results:
-        return {"output": self.output_of(answers[-1], self.pick, inputs["x"].shape)}
-
-    @property
-    def limit(self) -> float:
-        return 3e-6 if self.double else 2e-5

@@ -9,14 +9,16 @@ from ...spec import BoundObject, Spec
 from .attention import AttentionSubject
 from .binding import Binding, bind
 from .blocks import BlockSubject
-from .caching import CachedAttentionSubject
+from .cached_attention import CachedAttentionSubject
+from .clones import ClonesSubject
+from .encoder_decoder import EncoderDecoderSubject
 from .errors import CallFailed, TargetError
 from .generation import GenerationSubject
 from .heads import MultiheadSubject
 from .language import LanguageSubject
 from .layers import LayerSubject, NormSubject
 from .masks import MaskSubject, PaddingMaskSubject
-from .models import ClonesSubject, EncoderDecoderSubject, ModelSubject
+from .models import ModelSubject
 from .names import near_misses
 from .positions import PositionSubject
 from .sampling import DistributionSubject, GreedySubject, TokenSubject

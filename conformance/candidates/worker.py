@@ -12,12 +12,11 @@ import contextlib
 import inspect
 import io
 import linecache
-import math
 import os
 import random
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,19 @@ from typing import Any
 import numpy as np
 
 from . import discover, importing, settings, wire
+from .arrays import (
+    by_autograd,
+    by_differences,
+    empty_is_nan,
+    fill_uninitialised,
+    frozen,
+    is_lazy,
+    kind_of,
+    parameters_of,
+)
 from .proxy import StandIn
 
 MAX_YIELDED = 10_000
-MAX_ARRAYS = 20_000  # of one object; more are not listed
 
 Ask = Callable[[dict[str, Any], list[bytes]], tuple[dict[str, Any], bytes]]
 
@@ -115,9 +123,9 @@ class Worker:
             arguments = self._positional(value, [wire.decode(a, body) for a in header.get("args", ())])
             named = {k: self._materialise(wire.decode(v, body)) for k, v in header.get("kwargs", {}).items()}
             home, (named, constants) = value, settings.filled(value, named, self._own)
-            with settings.constants_set(home, constants, self._own), _empty_is_nan(torch):
+            with settings.constants_set(home, constants, self._own), empty_is_nan(torch):
                 value = value(*arguments, **named)
-            _fill_uninitialised(value, torch)
+            fill_uninitialised(value, torch)
             if constants:
                 self._constants[len(self._handles)] = (home, constants)
         if hasattr(value, "eval") and hasattr(value, "parameters"):
@@ -154,9 +162,9 @@ class Worker:
         for tensor in wanted:
             tensor.requires_grad_(True)
         if header.get("parameters"):
-            known = {name: tensor for name, _, _, tensor in _parameters_of(value)}
+            known = {name: tensor for name, _, _, tensor in parameters_of(value)}
             wanted += [known[name] for name in header["parameters"]]
-        with _frozen(value, header["call"].get("frozen", ())):
+        with frozen(value, header["call"].get("frozen", ())):
             result = _inside(function(*args, **kwargs), header["pick"])
         cotangent = self._materialise(wire.decode(header["cotangent"], body))
         if not result.requires_grad:
@@ -170,7 +178,7 @@ class Worker:
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         found, places = [], {}
-        for name, _owner, _key, tensor in _parameters_of(value, bool(header.get("repeated"))):
+        for name, _owner, _key, tensor in parameters_of(value, bool(header.get("repeated"))):
             pointer = (
                 tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
             )
@@ -179,7 +187,7 @@ class Worker:
                 {
                     "name": name,
                     "trainable": bool(getattr(tensor, "requires_grad", False)),
-                    "kind": _kind_of(_owner, _key, tensor),
+                    "kind": kind_of(_owner, _key, tensor),
                     "alias": alias if alias != name else "",
                     "value": wire.encode(tensor, buffers),
                 }
@@ -194,20 +202,20 @@ class Worker:
         By autograd where it connects them, otherwise by central differences, element by element.
         """
         function, args, kwargs, value = self._prepare(header["call"], body)
-        known = {name: tensor for name, _, _, tensor in _parameters_of(value)}
+        known = {name: tensor for name, _, _, tensor in parameters_of(value)}
         tensors = [known[name] for name in header["names"]]
         cotangents = wire.decode(header["cotangents"], body).values  # (K, *result)
 
         def result() -> Any:
             return _inside(function(*args, **kwargs), header["pick"])
 
-        gradients = _by_autograd(tensors, result, cotangents) or _by_differences(tensors, result, cotangents)
+        gradients = by_autograd(tensors, result, cotangents) or by_differences(tensors, result, cotangents)
         return {"gradients": [wire.encode(gradient, buffers) for gradient in gradients]}
 
     def _do_load(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
         new = {name: wire.decode(item, body).values for name, item in header["values"].items()}
-        known = _parameters_of(value)
+        known = parameters_of(value)
         missing = sorted(new.keys() - {name for name, *_ in known})
         if missing:
             raise KeyError(f"no parameter {', '.join(missing)}")
@@ -269,14 +277,14 @@ class Worker:
         torch = sys.modules.get("torch")
         if call.get("seed") is not None:
             _seed(int(call["seed"]), torch)
-        elif _is_lazy(value):  # weights that are drawn in the first call are the same ones each time, too
+        elif is_lazy(value):  # weights that are drawn in the first call are the same ones each time, too
             _seed(0, torch)
         training = bool(call.get("train"))
         if training and hasattr(value, "train"):
             value.train()
         gradients = torch.set_grad_enabled(bool(call.get("grad"))) if torch else contextlib.nullcontext()
         try:
-            with gradients, _frozen(value, call.get("frozen", ())):
+            with gradients, frozen(value, call.get("frozen", ())):
                 result = function(*args, **kwargs)
                 if inspect.isgenerator(result):  # it is a list to the checker, as far as it goes
                     result = list(islice(result, MAX_YIELDED))
@@ -384,40 +392,6 @@ def _seed(seed: int, torch: Any) -> None:
         torch.manual_seed(seed)
 
 
-@contextlib.contextmanager
-def _empty_is_nan(torch: Any) -> Iterator[None]:
-    """While an object is built, memory that nobody has written yet holds NaN in place of whatever was there."""
-    if torch is None:
-        yield
-        return
-    before = torch.empty
-
-    def empty(*args: Any, **kwargs: Any) -> Any:
-        made = before(*args, **kwargs)
-        if isinstance(made, torch.Tensor) and made.is_floating_point() and made.device.type != "meta":
-            with torch.no_grad():
-                made.fill_(math.nan)
-        return made
-
-    torch.empty = empty
-    try:
-        yield
-    finally:
-        torch.empty = before
-
-
-def _fill_uninitialised(value: Any, torch: Any) -> None:
-    """Weights that a constructor left for others to set (``model.apply(init)``) get usual values; buffers get 0."""
-    if torch is None or not isinstance(value, torch.nn.Module):
-        return
-    with torch.no_grad():
-        for _, _, _, array in _parameters_of(value):
-            if isinstance(array, torch.Tensor) and (missing := torch.isnan(array)).any():
-                scale = max(1, array.shape[-1] if array.dim() else 1) ** -0.5
-                usual = torch.randn_like(array) * (scale if isinstance(array, torch.nn.Parameter) else 0.0)
-                array.copy_(torch.where(missing, usual, array))
-
-
 def _generator(wanted: wire.Random) -> Any:
     """A generator of random numbers of PyTorch, NumPy or Python."""
     if wanted.container == "torch":
@@ -447,153 +421,12 @@ class PlainLayer:
         return x @ self.weight.T + self.bias
 
 
-def _parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, Any, Any]]:
-    """Trainable and plain arrays of an object wherever they are: registered, in lists, in attributes.
-
-    A part that stands in several places is visited once, or with ``repeated`` in each of them.
-    """
-    torch = sys.modules.get("torch")
-    found: list[tuple[str, Any, Any, Any]] = []
-    seen: set[int] = set()
-
-    def is_array(item: Any) -> bool:
-        if torch is not None and isinstance(item, torch.Tensor):
-            return item.is_floating_point()
-        return isinstance(item, np.ndarray) and item.dtype.kind == "f"
-
-    def visit(item: Any, name: str, owner: Any, key: Any, depth: int) -> None:
-        if depth > 12 or len(found) > MAX_ARRAYS:
-            return
-        if is_array(item):
-            found.append((name, owner, key, item))
-            return
-        if id(item) in seen:
-            return
-        children(item, name, depth)
-        if repeated:  # it counts as seen only while it is on the way, so that a circle ends
-            seen.discard(id(item))
-
-    def children(item: Any, name: str, depth: int) -> None:
-        if isinstance(item, list | tuple):
-            seen.add(id(item))
-            for index, child in enumerate(item):
-                visit(child, f"{name}.{index}", item, index, depth + 1)
-        elif isinstance(item, dict):
-            seen.add(id(item))
-            for child_name, child in item.items():
-                visit(child, f"{name}.{child_name}", item, child_name, depth + 1)
-        elif (
-            hasattr(item, "__dict__")
-            and not isinstance(item, type)
-            and not callable(getattr(item, "__code__", None))
-        ):
-            seen.add(id(item))
-            attributes = dict(vars(item))
-            for group in ("_parameters", "_buffers", "_modules"):
-                attributes.update(attributes.pop(group, None) or {})
-            for child_name, child in attributes.items():
-                if not child_name.startswith("_") or is_array(child):
-                    visit(child, f"{name}.{child_name}" if name else child_name, item, child_name, depth + 1)
-
-    visit(value, "", None, None, 0)
-    return found
-
-
 def _inside(value: Any, path: Iterable[str | int]) -> Any:
     """The part of a value to which a path of indices, keys and fields leads."""
     for step in path:
         is_field = isinstance(step, str) and not isinstance(value, Mapping)
         value = getattr(value, str(step)) if is_field else value[step]
     return value
-
-
-@contextlib.contextmanager
-def _frozen(value: Any, names: Collection[str]) -> Iterator[None]:
-    """Parameters of a module that ask for no gradient for a while."""
-    found = _parameters_of(value) if names else []
-    chosen = [tensor for name, *_, tensor in found if name in names and tensor.requires_grad]
-    for tensor in chosen:
-        tensor.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for tensor in chosen:
-            tensor.requires_grad_(True)
-
-
-def _is_lazy(value: Any) -> bool:
-    """Whether a module has weights that take their shape from the first call."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.nn.Module):
-        return False
-    return any(isinstance(p, torch.nn.parameter.UninitializedParameter) for p in value.parameters())
-
-
-def _kind_of(owner: Any, key: Any, tensor: Any) -> str:
-    """``parameter``, ``buffer`` or ``plain``: how an object holds an array."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.nn.Parameter):
-        return "parameter"
-    return "buffer" if (getattr(owner, "_buffers", None) or {}).get(key) is tensor else "plain"
-
-
-def _by_autograd(
-    tensors: list[Any], result: Callable[[], Any], cotangents: np.ndarray
-) -> list[np.ndarray] | None:
-    """(K, *shape) for each tensor; None where PyTorch cannot tell."""
-    torch = sys.modules.get("torch")
-    if torch is None or not all(isinstance(t, torch.Tensor) and t.is_leaf for t in tensors):
-        return None
-    before = [tensor.requires_grad for tensor in tensors]
-    try:
-        for tensor in tensors:
-            tensor.requires_grad_(True)
-        found = result()
-        if not isinstance(found, torch.Tensor) or not found.requires_grad:
-            return None
-        rows = [
-            torch.autograd.grad(
-                (found * torch.from_numpy(cotangent).to(found)).sum(),
-                tensors,
-                retain_graph=True,
-                allow_unused=True,
-            )
-            for cotangent in cotangents
-        ]
-    finally:
-        for tensor, flag in zip(tensors, before, strict=True):
-            tensor.requires_grad_(flag)
-    return [
-        np.stack([(torch.zeros_like(t) if row[n] is None else row[n]).detach().cpu().numpy() for row in rows])
-        for n, t in enumerate(tensors)
-    ]
-
-
-def _by_differences(
-    tensors: list[Any], result: Callable[[], Any], cotangents: np.ndarray
-) -> list[np.ndarray]:
-    """The same by moving one element at a time."""
-    torch = sys.modules.get("torch")
-    count = len(cotangents)
-
-    def moved(tensor: Any, place: tuple[int, ...], value: float) -> np.ndarray:
-        tensor[place] = value
-        return np.asarray(result(), dtype=np.float64).reshape(-1)
-
-    found = []
-    with torch.no_grad() if torch is not None else contextlib.nullcontext():
-        flat = cotangents.reshape(count, -1)
-        for tensor in tensors:
-            shape = tuple(tensor.shape)
-            step = 1e-5 if "64" in str(tensor.dtype) else 1e-2
-            gradient = np.zeros((count, *shape))
-            for place in np.ndindex(*shape):
-                old = float(tensor[place])
-                change = moved(tensor, place, old + step) - moved(tensor, place, old - step)
-                tensor[place] = old
-                gradient[(slice(None), *place)] = flat @ change / (2 * step)
-            found.append(gradient)
-    return found
 
 
 def _versions() -> dict[str, str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..candidates.caching import CachingSubject, compositions
+from ..candidates.caching import CachingSubject
 from ..candidates.errors import CallFailed
+from ..candidates.feeds import compositions
 from ..candidates.language import LanguageSubject
 from ..candidates.session import Call
 from ..engine.trial import Difference, Trial, Violation
