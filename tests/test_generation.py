@@ -382,6 +382,48 @@ def test_a_sampler_that_seeds_itself_still_samples(judged, seeding):
     assert {v.verdict for v in found.values()} <= {"passed", "unsupported"}
 
 
+TEMPERED = """
+import torch
+
+@torch.no_grad()
+def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, do_sample=True):
+    for _ in range(max_new_tokens):
+        logits = model(idx)[:, -1] / temperature
+        if top_k is not None:
+            kept, _ = torch.topk(logits, min(top_k, logits.size(-1)))
+            logits[logits < kept[:, [-1]]] = -float("inf")
+        probs = logits.softmax(-1)
+        new = torch.multinomial(probs, 1) if do_sample else probs.argmax(-1, keepdim=True)
+        idx = torch.cat([idx, new], dim=1)
+    return idx
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("pass", "pass", "passed"),
+        (", top_k=None, do_sample=True", ", top_k=None, do_sample=False", "passed"),
+        ("/ temperature", "/ max(temperature, 1e-6)", "passed"),
+        (
+            "    for _",
+            "    if temperature < 0.1:\n        raise ValueError('too cold')\n    for _",
+            "unsupported",
+        ),
+        ("/ temperature", "* temperature", "failed"),
+        ("/ temperature", "", "failed"),
+        ("logits.softmax(-1)", "(logits * temperature).softmax(-1) / temperature", "failed"),
+        ("    for _", "    temperature = temperatur\n    for _", "errored"),
+    ],
+)
+def test_logits_are_divided_by_the_temperature(judged, old, new, verdict):
+    found, _ = judged(TEMPERED.replace(old, new))
+    assert found["cold"].verdict == ("blocked" if verdict == "errored" else verdict)
+    if verdict == "failed":
+        assert found["greedy"].verdict == "passed"
+        assert "divided by 0.025 by 40" in found["cold"].failure.what
+
+
 def test_a_sampler_owes_the_end_that_it_takes(judged):
     code = DRAWS.replace("seed=0", "seed=0, eos_id=2")
     found, _ = judged(code)

@@ -395,6 +395,29 @@ CUT = """    def forward(self, ids, cache=None, use_cache=False):
 """
 
 
+DRAWN = Path(__file__).with_name("variants") / "fast_gpt.py"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("pass", "pass", "passed"),
+        ("temperature=1.0, top_k=None", "temperature, top_k=None", "passed"),
+        ("        for _", "        assert temperature > 0.1\n        for _", "unsupported"),
+        ("logits[:, -1, :] / temperature", "logits[:, -1, :] * temperature", "failed"),
+        ("logits[:, -1, :] / temperature", "logits[:, -1, :]", "failed"),
+        (", temperature=1.0, top_k=None", ", top_k=None, temperature=1.0, use_cache=False", "passed"),
+        (", temperature=1.0, top_k=None", ", top_k=None", "unsupported"),
+    ],
+)
+def test_logits_of_a_model_that_generates_are_divided_by_the_temperature(tmp_path, old, new, verdict):
+    path = tmp_path / "gpt.py"
+    code = DRAWN.read_text("utf-8").replace(old, new)
+    path.write_text(code if ", temperature" in code else code.replace(" / temperature", ""), "utf-8")
+    found = check(path, claims="language-model.generate-cold", spec=SPEC, in_process=True).verdicts
+    assert [v.verdict for v in found] == [verdict]
+
+
 @pytest.mark.parametrize(
     ("shown", "verdict"),
     [

@@ -43,6 +43,11 @@ class CallFailed(TriuError):
         super().__init__(message)
         self.detail = dict(detail or {})
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the candidate says no to a value, as code does on purpose."""
+        return self.kind == "exception" and self.detail.get("type") in ("ValueError", "AssertionError")
+
 
 class CandidateError(CallFailed):
     """The candidate raised; ``detail`` has type, message, and file, line and code within the candidate."""

@@ -28,6 +28,8 @@ from .token_ids import rows_of
 
 USUAL = {"bos": BOS, "eos": EOS, "pad": PAD}
 UNUSUAL = {"bos": 9, "eos": 7, "pad": 8}
+# Temperatures: the largest logit leads by 1, so that in the cold another token comes up in 1 of 1e17 draws.
+HEAT = {"cold": 0.025, "usual": 1.0, "hot": 40.0}
 STEPWISE = re.compile(r"greedy|autoregressive|argmax|beam", re.IGNORECASE)
 
 
@@ -181,7 +183,8 @@ class GenerationSubject(Subject):
             planned = [tuple(tokens)] * B
         sources = given if self.manner.contract == "source" else np.zeros((0, 0), dtype=np.int64)
         # a loop that draws is judged by a plan that leaves it no choice, but where its choice is the question
-        likely = (2 if case.get("peaked") else 1) if self.convention("choice") == "sampled" else 0
+        sampled = self.convention("choice") == "sampled" and "heat" not in case
+        likely = (2 if case.get("peaked") else 1) if sampled else 0
         return Plan(
             V,
             ids["bos"],
@@ -245,8 +248,9 @@ class GenerationSubject(Subject):
             "bos": plan.bos, "eos": plan.eos, "pad": plan.pad, "vocab": plan.V, "context": capacity, "beam": 1,
             "device": "cpu", "do_sample": False, "greedy": True, "top_k": 1, "use_cache": False, "seed": case["seed"],
         }  # fmt: skip
-        if self.convention("choice") == "sampled":
-            values |= {"do_sample": True, "greedy": False, "top_k": plan.V, "temperature": 1.0}
+        if self.convention("choice") == "sampled" or "heat" in case:
+            heat = HEAT[case.get("heat", "usual")]
+            values |= {"do_sample": True, "greedy": False, "top_k": plan.V, "temperature": heat}
         elif "temperature" in self.given and not {"top_k", "do_sample", "greedy"} & self.given.keys():
             values["temperature"] = 0.0 if self._default("temperature") == 0 else 1e-3
         for name in ("bos", "eos", "pad"):
@@ -349,7 +353,9 @@ class GenerationSubject(Subject):
         return wanted if self.convention("after_end") == "anything" and len(row) <= most else row
 
     def gist(self, inputs: Inputs, results: Results) -> Mapping[str, Any]:
-        """What the model was asked, and the tokens behind the start."""
+        """What the model was asked, and the tokens behind the start; nothing where these are a matter of chance."""
+        if "heat" in inputs.case:
+            return {}
         plan: Plan = results["plan"]
         names = {plan.bos: -1, plan.eos: -2, plan.pad: -3}  # ids that a loop may have built in
 

@@ -443,7 +443,7 @@ class LanguageSubject(CachingSubject):
         if generator is None:
             raise OutOfDomain("it has no method that generates")
         bound = n + ids.shape[1] if generator.total else n
-        given: dict[str, Any] = {"ids": self._ids(ids), "n": bound, **options}
+        given: dict[str, Any] = {"ids": self._ids(ids), "n": bound}
         if generator.greedy != "samples":
             given |= {"do_sample": False, "greedy": True}
             if not {"do_sample", "greedy"} & generator.arguments.keys():
@@ -456,6 +456,7 @@ class LanguageSubject(CachingSubject):
             if self._required(generator, "temperature") and "temperature" not in given
             else {}
         )
+        given |= options
         kept = {name: value for name, value in given.items() if name in generator.arguments}
         if self._required(generator, "eos") and "eos" not in kept:
             kept["eos"] = case["V"] + 5

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..candidates.errors import CallFailed
-from ..candidates.generation import GenerationSubject
+from ..candidates.generation import HEAT, GenerationSubject
 from ..engine.cases import Inputs, OutOfDomain
 from ..engine.trial import Difference, Trial, Violation
 
@@ -19,6 +20,7 @@ __all__ = [
     "first_call",
     "generation_ends",
     "greedy_choice",
+    "greedy_when_cold",
     "grows_by_one",
     "own_prefix",
     "returns_tokens",
@@ -196,6 +198,37 @@ def greedy_choice(trial: Trial) -> None:
             f"{token} was taken: its logit is {why}",
             Difference(best[0], token),
         )
+
+
+def greedy_when_cold(trial: Trial) -> None:
+    """At a temperature near 0 the token taken at each step leads the last row of the logits."""
+    subject = _subject(trial)
+    try:
+        results = _call(trial)
+    except CallFailed as error:
+        if error.refuses:
+            raise trial.skip("it refuses a temperature near 0") from None
+        raise
+    target, best, token = next(_others_taken(trial, results), (None, 0, 0))
+    if target is None:
+        return
+    cold, hot = HEAT["cold"], HEAT["hot"]
+    with trial.aside():
+        warm = subject.run(Inputs(trial.case.replaced(heat="hot", new_tokens=8), {}))
+        turned = next(_others_taken(trial, warm), None) is None
+    raise Violation(
+        f"with {subject.given['temperature'].name} = {cold} another token was taken after {target.tolist()} than the "
+        f"one with the largest logit, which leads by 1, and divided by {cold} by {1 / cold:g}"
+        + (f"; but at {hot:g} that one is taken every time, as if logits were multiplied" if turned else ""),
+        Difference(best, token),
+    )
+
+
+def _others_taken(trial: Trial, results: dict[str, Any]) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Prefix, best token and the other one that was taken, where it was not the best one."""
+    for (target, best, _), token in zip(_fed(results), _taken(trial, results), strict=False):
+        if token != best[0]:
+            yield target[0], best[0], token
 
 
 RUNS = 40  # at 3 draws or more each, of probability 0.27 for the second token: none in all of them has 4e-17

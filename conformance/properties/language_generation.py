@@ -15,10 +15,12 @@ __all__ = [
     "lm_generates_greedily",
     "lm_generates_length",
     "lm_generates_past_capacity",
+    "lm_generates_when_cold",
     "lm_stops",
 ]
 
 PROMPTS = 12  # from which those are taken that tell most
+COLD, LEAD = 0.01, 0.4  # at this temperature, and with this lead, another token comes up in 1 of 1e17 draws
 
 
 def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
@@ -26,17 +28,24 @@ def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
 
     Raises OutOfDomain where two logits are too close to tell which is greater.
     """
+    tokens, leads = _leading(trial, ids, n)
+    if (leads < 1e-4).any():
+        raise trial.skip("two logits are almost equal")
+    return tokens
+
+
+def _leading(trial: Trial, ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of a greedy continuation (B, n), and by how much the logit of each one leads (B, n)."""
     room = trial.case["max_len"] if trial.subject.has("parameter max_len") else 10**6
-    found = ids
+    found, leads = ids, np.zeros((len(ids), 0))
     for _ in range(n):
         last = whole(trial, found[:, -room:])[:, -1]
         if last.ndim != 2 or last.shape[1] != trial.case["V"]:
             raise trial.skip("the logits have another shape")
         top = np.sort(last, axis=-1)
-        if (top[:, -1] - top[:, -2] < 1e-4).any():
-            raise trial.skip("two logits are almost equal")
+        leads = np.concatenate([leads, top[:, -1:] - top[:, -2:-1]], axis=1)
         found = np.concatenate([found, last.argmax(axis=-1)[:, None]], axis=1)
-    return found[:, ids.shape[1] :]
+    return found[:, ids.shape[1] :], leads
 
 
 def _generated(trial: Trial, ids: np.ndarray, n: int, **options: object) -> np.ndarray:
@@ -178,6 +187,41 @@ def lm_generates_greedily(trial: Trial) -> None:
     expected = _greedy(trial, ids, n)
     for options in _paths(trial):
         _same_tokens(trial, ids, expected, _new(ids, n, _generated(trial, ids, n, **options)), _path(options))
+
+
+def lm_generates_when_cold(trial: Trial) -> None:
+    """At a temperature near 0 each new token is the argmax, where that one leads clearly."""
+    as_declared(trial)
+    subject, n = subject_of(trial), trial.case["n"]
+    generator = subject.generator
+    if generator is None or "temperature" not in generator.arguments:
+        raise trial.skip("it takes no temperature")
+    ids = subject.draw_ids(trial.case.replaced(B=PROMPTS))
+    expected, leads = _leading(trial, ids, n)
+    clear = np.flatnonzero((leads > LEAD).all(axis=1))[: trial.case["B"]]
+    if not len(clear):
+        raise trial.skip("no logit leads clearly")
+    ids, expected, leads = ids[clear], expected[clear], leads[clear]
+    cold = {"do_sample": True, "greedy": False, "top_k": trial.case["V"], "temperature": COLD}
+    for options in _paths(trial):
+        try:
+            tokens = _generated(trial, ids, n, **{**cold, **options})
+        except CallFailed as error:
+            if error.refuses:
+                raise trial.skip("it refuses a temperature near 0") from None
+            raise
+        new = _new(ids, n, tokens)
+        for b, t in np.argwhere(new != expected)[:1].tolist():
+            with trial.aside():
+                warm = {**cold, **options, "temperature": 1 / COLD}
+                turned = np.array_equal(_new(ids, n, _generated(trial, ids, n, **warm)), expected)
+            lead, name = float(leads[b, t]), generator.arguments["temperature"].name
+            raise Violation(
+                f"{_path(options)}with {name} = {COLD}, new token {t + 1} of row {b} is {new[b, t]}, expected "
+                f"{expected[b, t]}, whose logit leads by {lead:.3f}, and divided by {COLD} by {lead / COLD:.1f}"
+                + (f"; but at {1 / COLD:g} it comes, as if logits were multiplied" if turned else ""),
+                Difference(expected[b].tolist(), new[b].tolist(), (t,)),
+            )
 
 
 def _changing(trial: Trial, n: int) -> np.ndarray:

@@ -106,9 +106,12 @@ def beam_search(
 
 
 @torch.no_grad()
-def generate_sampled(model: Callable[[Tensor], Tensor], idx: Tensor, max_new_tokens: int) -> Tensor:
+def generate_sampled(
+    model: Callable[[Tensor], Tensor], idx: Tensor, max_new_tokens: int, temperature: float = 1.0
+) -> Tensor:
     """Continues a prompt (B, P) with tokens that are sampled from the last position's distribution."""
     for _ in range(max_new_tokens):
-        probabilities = model(idx)[:, -1].softmax(dim=-1)  # (B, V)
+        logits = model(idx)[:, -1] / temperature  # (B, V)
+        probabilities = logits.softmax(dim=-1)
         idx = torch.cat([idx, torch.multinomial(probabilities, 1)], dim=1)
     return idx

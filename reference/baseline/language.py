@@ -137,9 +137,14 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, ids: Tensor, max_new_tokens: int, eos_id: int | None = None, use_cache: bool = True
+        self,
+        ids: Tensor,
+        max_new_tokens: int,
+        eos_id: int | None = None,
+        use_cache: bool = True,
+        temperature: float = 0.0,
     ) -> Tensor:
-        """Greedy: the prompt (B, T) with up to ``max_new_tokens`` more.
+        """The prompt (B, T) with up to ``max_new_tokens`` more: the likeliest ones, or drawn at a ``temperature``.
 
         A row that has produced ``eos_id`` is filled with it; when every row has, generation ends.  Beyond
         ``max_len`` each token is found anew from the last ``max_len`` tokens, without the cache: positions shift.
@@ -153,6 +158,9 @@ class LanguageModel(nn.Module):
             else:
                 logits = self(ids[:, -self.max_len :])
             token = logits[:, -1].argmax(dim=-1)  # (B,)
+            if temperature > 0:
+                probabilities = (logits[:, -1] / temperature).softmax(dim=-1)
+                token = torch.multinomial(probabilities, 1).squeeze(-1)
             if eos_id is not None:
                 token = torch.where(ended, eos_id, token)
                 ended = ended | (token == eos_id)

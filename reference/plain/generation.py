@@ -80,18 +80,25 @@ def beam_search(
     return beams[0][1]
 
 
-def generate_sampled(model: Any, idx: np.ndarray, max_new_tokens: int) -> list[list[int]]:
+def generate_sampled(
+    model: Any, idx: np.ndarray, max_new_tokens: int, temperature: float = 1.0
+) -> list[list[int]]:
     """Prompts continued with sampled tokens: a number is drawn, and the probabilities are added up to it."""
     rows = [[int(n) for n in row] for row in idx]
     for _ in range(max_new_tokens):
         for b in range(len(rows)):
             logits = model(np.array(rows))[b][len(rows[b]) - 1]
-            top = max(float(x) for x in logits)
-            weights = [float(np.exp(float(x) - top)) for x in logits]
-            drawn = random.random() * sum(weights)
-            token = 0
-            while token < len(weights) - 1 and drawn >= weights[token]:
-                drawn -= weights[token]
-                token += 1
-            rows[b].append(token)
+            rows[b].append(drawn(logits, temperature))
     return rows
+
+
+def drawn(logits: Any, temperature: float) -> int:
+    """A token for one row of logits (V,)."""
+    top = max(float(x) for x in logits)
+    weights = [float(np.exp((float(x) - top) / temperature)) for x in logits]
+    left = random.random() * sum(weights)
+    token = 0
+    while token < len(weights) - 1 and left >= weights[token]:
+        left -= weights[token]
+        token += 1
+    return token

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from .generation import drawn
+
 Cache = list[list[tuple[np.ndarray, np.ndarray]]]  # for each layer, for each token: key and value, (B, d)
 
 
@@ -139,8 +141,10 @@ class LanguageModel:
                 losses.append(top + math.log(total) - float(logits[b, t, targets[b, t]]))
         return sum(losses) / len(losses)
 
-    def generate(self, ids: np.ndarray, max_new_tokens: int, eos_id: int | None = None) -> np.ndarray:
-        """Greedy, from the whole prefix each time; what follows a produced ``eos_id`` in a row is ``eos_id``."""
+    def generate(
+        self, ids: np.ndarray, max_new_tokens: int, eos_id: int | None = None, temperature: float = 0.0
+    ) -> np.ndarray:
+        """From the whole prefix each time; what follows a produced ``eos_id`` in a row is ``eos_id``."""
         rows = [[int(token) for token in row] for row in ids]
         begin = ids.shape[1]
         for _ in range(max_new_tokens):
@@ -149,8 +153,12 @@ class LanguageModel:
             logits = self(np.array([row[-self.max_len :] for row in rows]))
             assert isinstance(logits, np.ndarray)
             for b, row in enumerate(rows):
-                ended = eos_id is not None and eos_id in row[begin:]
-                row.append(int(eos_id) if ended and eos_id is not None else int(np.argmax(logits[b, -1])))
+                if eos_id is not None and eos_id in row[begin:]:
+                    row.append(int(eos_id))
+                elif temperature > 0:
+                    row.append(drawn(logits[b, -1], temperature))
+                else:
+                    row.append(int(np.argmax(logits[b, -1])))
         return np.array(rows, dtype=ids.dtype)
 
 

@@ -15,8 +15,8 @@ def generate(model, input_ids, max_new_tokens, block_size=16):
     return torch.stack(columns, 1)
 
 
-def generate_sampled(model, input_ids, max_new_tokens):
-    """The same with draws, and without a window."""
+def generate_sampled(model, input_ids, max_new_tokens, temperature=1.0):
+    """The same with draws at a temperature (applied where it is used), and without a window."""
     while max_new_tokens > 0:
         scores = model(input_ids)[:, -1, :]
         probs = F.softmax(scores, 1)
