@@ -6,8 +6,10 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from triu.conformance.api import check, open_check
+from triu.conformance.engine.cases import change
 from triu.spec import load_spec
 
 VARIANTS = Path(__file__).parent / "variants"
@@ -362,3 +364,10 @@ def test_a_model_owes_neither_a_loss_nor_generation_nor_a_cache(quiet):
 def test_what_a_padded_query_gets_is_nobodys_business(seed):
     report = check(VARIANTS / "log_probability_model.py", claims="multihead.*", seed=seed)
     assert not [v for v in report.verdicts if v.verdict not in ("passed", "unsupported")]
+
+
+def test_a_vector_of_width_2_is_changed_wherever_a_change_is_called_for():
+    report = check(VARIANTS / "time_major.py", claims="multihead.mask", seed=47)
+    assert [v.verdict for v in report.verdicts] == ["passed"]
+    drawn = change(np.random.default_rng(0), (4000, 1), 1.0, 0.3)
+    assert (np.abs(drawn) > 0.05).all()

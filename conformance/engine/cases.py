@@ -110,6 +110,13 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.2)
     return np.round(rng.normal(0.0, scale, shape), 1) + 0.0
 
 
+def change(rng: np.random.Generator, shape: tuple[int, ...], scale: float, shift: float) -> np.ndarray:
+    """What is added to vectors (…, d) to make others of them: of one decimal, and no vector of it is zero."""
+    values = normal(rng, shape, scale) + shift
+    values[(np.abs(values) < 1e-9).all(axis=-1)] = shift
+    return values
+
+
 def build_inputs(role: Role, case: Case) -> Inputs:
     """The canonical inputs of a role for one case.
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...spec import Formula
 from ..candidates.errors import CallFailed
 from ..candidates.masks import as_array
-from ..engine.cases import Inputs, OutOfDomain, build_inputs, normal
+from ..engine.cases import Inputs, OutOfDomain, build_inputs, change, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.oracle import effective_mask
 from ..engine.pictures import changed_outputs, leak
@@ -153,7 +153,7 @@ def unaffected_by_future(trial: Trial) -> None:
         changes = {}
         for name in names:
             changed = trial.inputs[name].copy()
-            changed[:, j:] = (changed[:, j:] + normal(rng, changed[:, j:].shape, 3.0) + 1.0).astype(
+            changed[:, j:] = (changed[:, j:] + change(rng, changed[:, j:].shape, 3.0, 1.0)).astype(
                 changed.dtype
             )
             changes[name] = changed
@@ -176,7 +176,7 @@ def _leak(trial: Trial, names: Sequence[str], before: np.ndarray, **kind: bool) 
         changes = {}
         for name in names:
             values = trial.inputs[name].copy()
-            noise = normal(trial.case.rng, values[:, j].shape, 3.0) + 1.0
+            noise = change(trial.case.rng, values[:, j].shape, 3.0, 1.0)
             values[:, j] = (values[:, j] + noise).astype(values.dtype)
             changes[name] = values
         return changed_outputs(trial.changed(**changes)["output"], before, 1e-7 if kind else 1e-5)

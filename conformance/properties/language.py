@@ -7,7 +7,7 @@ import numpy as np
 from ..candidates.caching import CachingSubject
 from ..candidates.errors import CallFailed
 from ..candidates.language import LanguageSubject
-from ..engine.cases import Inputs, Unseen, normal
+from ..engine.cases import Inputs, Unseen, change
 from ..engine.pictures import changed_outputs, leak
 from ..engine.trial import Difference, Trial, Violation
 
@@ -62,7 +62,7 @@ def other(trial: Trial, content: np.ndarray) -> np.ndarray:
     """Another content at every place: the next id but 0, or another vector."""
     if content.dtype.kind == "i":
         return 1 + content % (trial.case["V"] - 1)
-    return content + normal(trial.case.rng, content.shape, 2.0) + 1.0
+    return content + change(trial.case.rng, content.shape, 2.0, 1.0)
 
 
 def near(trial: Trial, values: np.ndarray) -> float:

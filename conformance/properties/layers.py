@@ -10,7 +10,7 @@ import numpy as np
 from ..candidates.blocks import BlockSubject
 from ..candidates.errors import CallFailed
 from ..candidates.layers import LayerSubject
-from ..engine.cases import Case, Inputs, normal
+from ..engine.cases import Case, Inputs, change, normal
 from ..engine.trial import Difference, Trial, Violation
 
 __all__ = [
@@ -121,7 +121,7 @@ def masked_layer(trial: Trial) -> None:
         changed = {}
         for name in ("query",) if one else ("key", "value"):
             values = inputs[name].copy()
-            values[:, j] += normal(rng, values[:, j].shape, 1.0) + 0.3
+            values[:, j] += change(rng, values[:, j].shape, 1.0, 0.3)
             changed[name] = values
         after = trial.call(subject.default(inputs.replaced(**changed)))["output"]
         hidden = ~allowed[:, :, j] & sees
@@ -153,7 +153,7 @@ def positions_stay_apart(trial: Trial) -> None:
     if not one:  # queries do not see each other, whatever the keys
         plain = trial.call(inputs)["output"]
         query = inputs["query"].copy()
-        query[:, -1] += normal(rng, query[:, -1].shape, 2.0) + 0.3
+        query[:, -1] += change(rng, query[:, -1].shape, 2.0, 0.3)
         after = trial.call(inputs.replaced(query=query))["output"]
         where = np.broadcast_to((np.arange(T) != T - 1)[None, :, None], plain.shape)
         trial.same(
@@ -165,7 +165,7 @@ def positions_stay_apart(trial: Trial) -> None:
         changed = {}
         for name in ("query",) if one else ("query", "key", "value"):
             values = inputs[name].copy()
-            values[:, j] += normal(rng, values[:, j].shape, 2.0) + 0.3
+            values[:, j] += change(rng, values[:, j].shape, 2.0, 0.3)
             changed[name] = values
         after = trial.call(subject.default(inputs.replaced(**changed)))["output"]
         where = np.broadcast_to((np.arange(T) != j)[None, :, None], before.shape)
@@ -194,7 +194,7 @@ def no_triangle_over_memory(trial: Trial) -> None:
     name = _memory_name(trial)
     for j in range(trial.inputs[name].shape[1]):
         memory = trial.inputs[name].copy()
-        memory[:, j] += normal(rng, memory[:, j].shape, 2.0) + 0.3
+        memory[:, j] += change(rng, memory[:, j].shape, 2.0, 0.3)
         moved = np.abs(trial.call(_with_memory(trial, memory))["output"] - before).max(axis=-1)  # (B, T)
         if not (moved > 1e-9).all():
             b, i = (int(n) for n in np.argwhere(~(moved > 1e-9))[0])
@@ -263,7 +263,7 @@ def hides_padding(trial: Trial, of: str) -> None:
         inputs = inputs.replaced(**{key: hide})
     before = trial.call(inputs)["output"]
     values = inputs[name].copy()
-    values[hide] += normal(trial.case.rng, values[hide].shape, 3.0) + 1.0
+    values[hide] += change(trial.case.rng, values[hide].shape, 3.0, 1.0)
     changed = _with_memory(trial, values, inputs) if of == "memory" else inputs.replaced(x=values)
     after = trial.call(changed)["output"]
     where = np.ones(before.shape, dtype=bool)
@@ -276,7 +276,7 @@ def hides_padding(trial: Trial, of: str) -> None:
     if of == "target" and getattr(layer_of(trial), "triangle", False) and layer_of(trial).has("causal"):
         _no_future_beside_padding(trial, inputs, before, hide)
     values = inputs[name].copy()
-    values[:, 0] += normal(trial.case.rng, values[:, 0].shape, 2.0) + 0.5
+    values[:, 0] += change(trial.case.rng, values[:, 0].shape, 2.0, 0.5)
     changed = _with_memory(trial, values, inputs) if of == "memory" else inputs.replaced(x=values)
     # Rows of padded queries may hold anything.
     moved = np.abs(trial.call(changed)["output"] - before).max(axis=(1, 2), where=where, initial=0.0)
@@ -292,7 +292,7 @@ def _no_future_beside_padding(trial: Trial, inputs: Inputs, before: np.ndarray, 
     """The causal triangle holds beside the mask of padding."""
     T = before.shape[1]
     x = inputs["x"].copy()
-    x[:, -1] += normal(trial.case.rng, x[:, -1].shape, 3.0) + 1.0
+    x[:, -1] += change(trial.case.rng, x[:, -1].shape, 3.0, 1.0)
     real = np.zeros_like(hide)
     after = trial.call(inputs.replaced(x=x, hide=real))["output"]
     plain = trial.call(inputs.replaced(hide=real))["output"]
@@ -312,7 +312,7 @@ def row_by_row(trial: Trial) -> None:
     before = trial.call()["output"]
     j = T // 2
     values = x.copy()
-    values[:, j] += normal(trial.case.rng, values[:, j].shape, 2.0) + 0.5
+    values[:, j] += change(trial.case.rng, values[:, j].shape, 2.0, 0.5)
     after = trial.changed(**{name: values})["output"]
     where = np.broadcast_to((np.arange(T) != j)[None, :, None], before.shape)
     trial.same(

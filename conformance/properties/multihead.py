@@ -6,7 +6,7 @@ import numpy as np
 
 from ..candidates.errors import CallFailed
 from ..candidates.heads import MultiheadSubject
-from ..engine.cases import Inputs, normal
+from ..engine.cases import Inputs, change, normal
 from ..engine.oracle import attention as reference_attention
 from ..engine.trial import Difference, Trial, Violation
 
@@ -59,7 +59,7 @@ def blocks(trial: Trial, argument: str, additive: bool = False) -> None:
     for j in range(trial.case["S"]):
         key, value = inputs["key"].copy(), inputs["value"].copy()
         key[:, j] += normal(rng, key[:, j].shape, 0.5)
-        value[:, j] += normal(rng, value[:, j].shape, 3.0) + 1.0
+        value[:, j] += change(rng, value[:, j].shape, 3.0, 1.0)
         after = trial.call(inputs.replaced(key=key, value=value))
         where = np.broadcast_to(blocked[:, :, j, None], before["output"].shape)
         what = f"after changing key {j}, the output of a query for which {argument} is {said} there"
