@@ -187,7 +187,8 @@ def page(answers: dict[Job, Any], options: argparse.Namespace) -> str:
     lines = [
         "# Trust",
         "",
-        "Made by `make trust`; "
+        f"Made by `python benchmarks/trust.py --seeds {options.seeds} --variant-seeds {options.variant_seeds} "
+        f"--name-seeds {options.name_seeds} --unknown-seeds {options.unknown_seeds}`; "
         f"Python {platform.python_version()}, torch {version('torch')}, hypothesis {version('hypothesis')}, "
         "24 examples a claim.",
         "",

@@ -413,14 +413,14 @@ def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, do_sample=
         ("/ temperature", "* temperature", "failed"),
         ("/ temperature", "", "failed"),
         ("logits.softmax(-1)", "(logits * temperature).softmax(-1) / temperature", "failed"),
-        ("    for _", "    temperature = temperatur\n    for _", "errored"),
+        ("/ temperature", "* min(temperature, 1 / temperature if temperature < 2 else 1 / 0)", "failed"),
+        ("    for _", "    if temperature < 0.1:\n        temperatur\n    for _", "errored"),
     ],
 )
 def test_logits_are_divided_by_the_temperature(judged, old, new, verdict):
     found, _ = judged(TEMPERED.replace(old, new))
-    assert found["cold"].verdict == ("blocked" if verdict == "errored" else verdict)
+    assert (found["greedy"].verdict, found["cold"].verdict) == ("passed", verdict)
     if verdict == "failed":
-        assert found["greedy"].verdict == "passed"
         assert "divided by 0.025 by 40" in found["cold"].failure.what
 
 

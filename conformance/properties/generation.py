@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -213,15 +214,21 @@ def greedy_when_cold(trial: Trial) -> None:
     if target is None:
         return
     cold, hot = HEAT["cold"], HEAT["hot"]
-    with trial.aside():
-        warm = subject.run(Inputs(trial.case.replaced(heat="hot", new_tokens=8), {}))
-        turned = next(_others_taken(trial, warm), None) is None
+    turned = _greedy_when_hot(trial)
     raise Violation(
         f"with {subject.given['temperature'].name} = {cold} another token was taken after {target.tolist()} than the "
         f"one with the largest logit, which leads by 1, and divided by {cold} by {1 / cold:g}"
         + (f"; but at {hot:g} that one is taken every time, as if logits were multiplied" if turned else ""),
         Difference(best, token),
     )
+
+
+def _greedy_when_hot(trial: Trial) -> bool:
+    """Whether at a high temperature the best token is taken every time; no, where it does not answer."""
+    with trial.aside(), suppress(CallFailed, OutOfDomain, Violation):
+        results = trial.subject.run(Inputs(trial.case.replaced(heat="hot", new_tokens=8), {}))
+        return next(_others_taken(trial, results), None) is None
+    return False
 
 
 def _others_taken(trial: Trial, results: dict[str, Any]) -> Iterator[tuple[np.ndarray, int, int]]:
