@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..candidates.errors import CallFailed
-from ..candidates.generation import HEAT, GenerationSubject
+from ..candidates.generation import GenerationSubject
 from ..engine.cases import Inputs, OutOfDomain
 from ..engine.trial import Difference, Trial, Violation
 
@@ -20,15 +18,12 @@ __all__ = [
     "exact_bound",
     "first_call",
     "generation_ends",
-    "greedy_choice",
-    "greedy_when_cold",
     "grows_by_one",
     "own_prefix",
     "returns_tokens",
     "returns_what_was_chosen",
     "rows_as_alone",
     "same_again",
-    "sampled_choice",
     "shows_newest",
     "source_encoded_once",
     "starts_as_given",
@@ -36,14 +31,14 @@ __all__ = [
 ]
 
 
-def _subject(trial: Trial) -> GenerationSubject:
+def subject_of(trial: Trial) -> GenerationSubject:
     assert isinstance(trial.subject, GenerationSubject)
     return trial.subject
 
 
-def _call(trial: Trial) -> dict[str, Any]:
+def called(trial: Trial) -> dict[str, Any]:
     """The results of the case, with the plan shown beside them in a report."""
-    plan = _subject(trial).plan(trial.case)
+    plan = subject_of(trial).plan(trial.case)
     n = trial.case["new_tokens"]
     trial.shown = {
         **({"source": plan.sources} if plan.sources.size else {}),
@@ -54,7 +49,7 @@ def _call(trial: Trial) -> dict[str, Any]:
     return trial.call()
 
 
-def _fed(
+def fed_of(
     results: dict[str, Any],
 ) -> list[tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]]:
     """For each call the target (B, t), and the first and second token of the answer's last row.
@@ -96,7 +91,7 @@ def _row(results: dict[str, Any], b: int = 0) -> list[int]:
 def generation_ends(trial: Trial) -> None:
     """The loop ends; what it returns is another claim's matter."""
     try:
-        _call(trial)
+        called(trial)
     except CallFailed as error:
         if error.kind != "result":
             raise
@@ -104,13 +99,13 @@ def generation_ends(trial: Trial) -> None:
 
 def returns_tokens(trial: Trial) -> None:
     """Token ids, one sequence for each row."""
-    _row(_call(trial))
+    _row(called(trial))
 
 
 def first_call(trial: Trial) -> None:
     """The first call gets the start token alone, or the whole prompt."""
-    results = _call(trial)
-    target, start = _fed(results)[0][0], results["plan"].starts
+    results = called(trial)
+    target, start = fed_of(results)[0][0], results["plan"].starts
     if target.shape != start.shape or not (target == start).all():
         what = (
             "the prompt" if trial.subject.convention("contract") == "decoder_only" else "BOS and nothing else"
@@ -125,8 +120,8 @@ def first_call(trial: Trial) -> None:
 
 def grows_by_one(trial: Trial) -> None:
     """Every call's target is one token longer than the one before."""
-    results = _call(trial)
-    lengths = [target.shape[1] for target, *_ in _fed(results)]
+    results = called(trial)
+    lengths = [target.shape[1] for target, *_ in fed_of(results)]
     start = results["plan"].starts.shape[1]
     expected = list(range(start, start + len(lengths)))
     if lengths != expected:
@@ -140,7 +135,7 @@ def grows_by_one(trial: Trial) -> None:
 
 def own_prefix(trial: Trial) -> None:
     """Every call's target is the one before it, with one token behind."""
-    fed = _fed(_call(trial))
+    fed = fed_of(called(trial))
     for k, ((before, *_), (after, *_)) in enumerate(pairwise(fed)):
         if after.shape != (before.shape[0], before.shape[1] + 1):
             raise Violation(
@@ -158,9 +153,9 @@ def own_prefix(trial: Trial) -> None:
             )
 
 
-def _taken(trial: Trial, results: dict[str, Any]) -> list[int]:
+def taken_of(trial: Trial, results: dict[str, Any]) -> list[int]:
     """The token that followed each call, as the next call or the returned row shows it."""
-    fed = _fed(results)
+    fed = fed_of(results)
     taken = [int(target[0, -1]) for target, *_ in fed[1:]]
     new = _row(results)[_skipped(trial, results) :]
     if len(new) == len(taken) + 1 and new[:-1] == taken:
@@ -175,100 +170,9 @@ def _skipped(trial: Trial, results: dict[str, Any]) -> int:
     return 0 if trial.subject.convention("returns") == "new" else results["plan"].starts.shape[1]
 
 
-def greedy_choice(trial: Trial) -> None:
-    """The token taken at each step leads the last row of the logits."""
-    results = _call(trial)
-    fed, plan = _fed(results), results["plan"]
-    for k, token in enumerate(_taken(trial, results)):
-        target, best, second = fed[k]
-        if token == best[0]:
-            continue
-        row = results["table"].asked[k].rows[0]
-        prefix = tuple(target[0].tolist())
-        at = [n for n in range(len(prefix) - 1) if plan.chosen(row, prefix[: n + 1]) == token]
-        logits = plan.logits(row, prefix)
-        why = "not the largest"
-        if at:
-            why = f"the largest at position {at[0]}, not at the last position, {len(prefix) - 1}"
-        elif 0 <= token < plan.V and token == int(logits.argmin()):
-            why = "the smallest"
-        elif token == second[0]:
-            why = "the second largest"
-        raise Violation(
-            f"at step {k + 1} the model saw {list(prefix)} and its last row of logits leads at {best[0]}, but "
-            f"{token} was taken: its logit is {why}",
-            Difference(best[0], token),
-        )
-
-
-def greedy_when_cold(trial: Trial) -> None:
-    """At a temperature near 0 the token taken at each step leads the last row of the logits."""
-    subject = _subject(trial)
-    try:
-        results = _call(trial)
-    except CallFailed as error:
-        if error.refuses:
-            raise trial.skip("it refuses a temperature near 0") from None
-        raise
-    target, best, token = next(_others_taken(trial, results), (None, 0, 0))
-    if target is None:
-        return
-    cold, hot = HEAT["cold"], HEAT["hot"]
-    turned = _greedy_when_hot(trial)
-    raise Violation(
-        f"with {subject.given['temperature'].name} = {cold} another token was taken after {target.tolist()} than the "
-        f"one with the largest logit, which leads by 1, and divided by {cold} by {1 / cold:g}"
-        + (f"; but at {hot:g} that one is taken every time, as if logits were multiplied" if turned else ""),
-        Difference(best, token),
-    )
-
-
-def _greedy_when_hot(trial: Trial) -> bool:
-    """Whether at a high temperature the best token is taken every time; no, where it does not answer."""
-    with trial.aside(), suppress(CallFailed, OutOfDomain, Violation):
-        results = trial.subject.run(Inputs(trial.case.replaced(heat="hot", new_tokens=8), {}))
-        return next(_others_taken(trial, results), None) is None
-    return False
-
-
-def _others_taken(trial: Trial, results: dict[str, Any]) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Prefix, best token and the other one that was taken, where it was not the best one."""
-    for (target, best, _), token in zip(_fed(results), _taken(trial, results), strict=False):
-        if token != best[0]:
-            yield target[0], best[0], token
-
-
-RUNS = 40  # at 3 draws or more each, of probability 0.27 for the second token: none in all of them has 4e-17
-
-
-def sampled_choice(trial: Trial) -> None:
-    """Where all probability lies on two tokens, one of them is taken at each step, and each of them sometimes."""
-    firsts = seconds = 0
-    for run in range(
-        RUNS
-    ):  # each with another prompt and seed: a loop may seed itself, and draw the same each time
-        results = trial.subject.run(Inputs(trial.case.replaced(seed=trial.case["seed"] + run), {}))
-        fed = _fed(results)
-        for k, token in enumerate(_taken(trial, results)):
-            target, best, second = fed[k]
-            if token not in (best[0], second[0]):
-                raise Violation(
-                    f"at step {k + 1} the model saw {target[0].tolist()}; by its last row of logits only {best[0]} "
-                    f"and {second[0]} have any probability, but {token} was taken",
-                    Difference([best[0], second[0]], token),
-                )
-            firsts, seconds = firsts + (token == best[0]), seconds + (token == second[0])
-        if firsts and seconds:
-            return
-    raise Violation(
-        f"in {RUNS} runs one of two tokens was taken every time, though they have probabilities 0.73 and 0.27",
-        Difference("both tokens", "the likelier one" if firsts else "the less likely one"),
-    )
-
-
 def starts_as_given(trial: Trial) -> None:
     """The returned row begins with BOS, or with the prompt as it was."""
-    results = _call(trial)
+    results = called(trial)
     row, start = _row(results), results["plan"].starts[0].tolist()
     if trial.subject.convention("returns") == "new":
         start = []
@@ -282,8 +186,8 @@ def starts_as_given(trial: Trial) -> None:
 
 def returns_what_was_chosen(trial: Trial) -> None:
     """The returned tokens are the ones that the loop went on with, in order."""
-    results = _call(trial)
-    fed, row = _fed(results), _row(results)
+    results = called(trial)
+    fed, row = fed_of(results), _row(results)
     skip = _skipped(trial, results)
     used = fed[-1][0][0].tolist()[results["plan"].starts.shape[1] :]
     new = row[skip:]
@@ -299,12 +203,12 @@ def exact_bound(trial: Trial) -> None:
     """Where no EOS comes, exactly as many tokens as the bound allows."""
     n = trial.case["new_tokens"]
     try:
-        results = _call(trial)
+        results = called(trial)
     except CallFailed as error:
         if error.kind == "exception" and n == 0:
             return  # refused
         raise
-    subject = _subject(trial)
+    subject = subject_of(trial)
     row, wanted = _row(results), subject.wanted(results)
     start, skip = results["plan"].starts.shape[1], _skipped(trial, results)
     count, passed = len(row) - skip, subject.passed(trial.case)
@@ -327,7 +231,7 @@ def exact_bound(trial: Trial) -> None:
 def shows_newest(trial: Trial) -> None:
     """With room for fewer tokens than there are, every call gets the last of them and no more."""
     try:
-        results = _call(trial)
+        results = called(trial)
     except CallFailed as error:
         if error.kind == "exception":
             raise trial.skip("it refuses more tokens than its model takes") from None
@@ -362,8 +266,8 @@ def shows_newest(trial: Trial) -> None:
 
 def ends_at_eos(trial: Trial) -> None:
     """The row up to EOS, and nothing behind it but filler."""
-    results = _call(trial)
-    subject, plan, case = _subject(trial), results["plan"], trial.case
+    results = called(trial)
+    subject, plan, case = subject_of(trial), results["plan"], trial.case
     if not case["eos_at"] and not case.get("prompt_ends"):
         raise trial.skip("no EOS comes")
     row, wanted = _row(results), subject.wanted(results)
@@ -380,8 +284,8 @@ def ends_at_eos(trial: Trial) -> None:
 
 def rows_as_alone(trial: Trial) -> None:
     """Every row of a batch is what its own model answers lead to."""
-    results = _call(trial)
-    subject = _subject(trial)
+    results = called(trial)
+    subject = subject_of(trial)
     for b in range(trial.case["B"]):
         row, wanted = _row(results, b), subject.wanted(results, b)
         if subject.cut(row, results, b) != wanted:
@@ -393,7 +297,7 @@ def rows_as_alone(trial: Trial) -> None:
 
 def same_again(trial: Trial) -> None:
     """The same call, before and after another one."""
-    first = _call(trial)["rows"]
+    first = called(trial)["rows"]
     other = trial.case.replaced(seed=trial.case["seed"] + 1)
     trial.subject.run(Inputs(other, {}))
     second = trial.call(fresh=True)["rows"]
@@ -406,7 +310,7 @@ def same_again(trial: Trial) -> None:
 
 def source_encoded_once(trial: Trial) -> None:
     """One call of the encoder for a whole sequence."""
-    table = _call(trial)["table"]
+    table = called(trial)["table"]
     times = table.encoded or sum(ask.memory == "source" for ask in table.asked)
     if not times:
         raise trial.skip("it is given the memory, or the model has no encoder")
@@ -419,7 +323,7 @@ def source_encoded_once(trial: Trial) -> None:
 
 def decoder_reads_memory(trial: Trial) -> None:
     """At each step the decoder gets what the encoder returned for this source."""
-    table = _call(trial)["table"]
+    table = called(trial)["table"]
     kinds = [ask.memory for ask in table.asked]
     whole = all(ask.method == "forward" for ask in table.asked) and not trial.subject.has("argument encoder")
     if not kinds or set(kinds) == {"none"} or (set(kinds) == {"source"} and (whole or not table.encoded)):
@@ -440,7 +344,7 @@ def decoder_reads_memory(trial: Trial) -> None:
 
 def width_one_is_greedy(trial: Trial) -> None:
     """A beam of width 1 returns the greedy sequence."""
-    results, subject = _call(trial), _subject(trial)
+    results, subject = called(trial), subject_of(trial)
     row, wanted = _row(results), subject.wanted(results)
     if subject.cut(row, results) != wanted:
         raise Violation(
