@@ -74,7 +74,7 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
             ],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
         assert result, done.stderr[-2000:]

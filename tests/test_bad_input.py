@@ -71,7 +71,7 @@ hint = "A hint."
 def triu(*arguments, cwd=None):
     """The command in a process of its own."""
     command = [sys.executable, "-m", "triu.conformance", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
 
 
 def quick(*arguments):

@@ -54,7 +54,7 @@ while prefix := sys.stdin.buffer.read(12):
 
 def judged(command: list[str]) -> Report:
     opened = open_check(
-        command_target(" ".join(command)), spec=SPEC, transport=Command(command), call_seconds=5
+        command_target(" ".join(command)), spec=SPEC, transport=Command(command), call_seconds=30
     )
     try:
         return opened.report([claim for claim in SPEC.claims.values() if claim.role == "causal_mask"])

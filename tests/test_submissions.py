@@ -106,7 +106,7 @@ def opened(prepared, *run):
     """What a worker finds in it, in a process of its own."""
     kind = "file" if prepared.target.is_file() else "folder"
     command = [sys.executable, "-c", OPENED, kind, str(prepared.target), *run]
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
