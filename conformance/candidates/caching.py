@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -65,8 +65,19 @@ class CachingSubject(Subject, ABC):
         self.whole_feed: Feed | None = None  # for one that is never called without a cache
         self.unfed = ""  # why it cannot be fed in pieces, though it has a parameter for that
         self.chains: list[list[tuple[Call, ...]]] = []  # the calls behind what `sequences` last gave
+        self.built_with_cache = False  # where the constructor has a switch for it
         self.fresh = [0]  # counts objects that are built anew; shared with copies
         self.drawn: dict[str, dict[str, Any]] = {}  # the weights that were drawn, by the object's arguments
+
+    def built(self, case: Mapping[str, Any], double: bool = False) -> Built:
+        built = super().built(case, double)
+        place = self.binding.constructor.get("use_cache")
+        if place is None or not self.built_with_cache:
+            return built
+        if place.position is not None:
+            args = tuple(True if n == place.position else value for n, value in enumerate(built.args))
+            return replace(built, args=args)
+        return replace(built, kwargs={**built.kwargs, **dict.fromkeys((place.name, *place.also), True)})
 
     # weights
 
@@ -140,7 +151,7 @@ class CachingSubject(Subject, ABC):
         built = self.weighted(case)
         kept = {name: value for name, value in given.items() if name in self.binding.arguments}
         call = replace(self.make_call(case, kept, self.double), built=built)
-        if self.feed is not None and self.feed.kind == "kept" and self.feed.reset:
+        if self.feed is not None and self.feed.reset:
             return [self._sized(built, self.feed.reset, case), replace(call, follows=True)]
         return [call]
 
@@ -365,6 +376,7 @@ class CachingSubject(Subject, ABC):
             self.double = right is None and (runs is not None or single is None)
             runs = runs or single
         self.feed = right or runs
+        self.built_with_cache = self.feed is not None and self.feed.kind == "kept"
         if self.feed is not None:
             self.probed("cache", self.feed.words)
             return
@@ -382,6 +394,7 @@ class CachingSubject(Subject, ABC):
         runs: Feed | None = None
         for feed in self._feeds():
             self.feed = feed if feed.kind == "kept" else None
+            self.built_with_cache = feed.kind == "kept"
             try:
                 expected = self.anew(content, case)
                 self.feed = found = self._tried(feed, content, case)
@@ -415,8 +428,9 @@ class CachingSubject(Subject, ABC):
         if feed.kind == "filled" or re.search(r"cache|kv|past", feed.reset + feed.method, re.IGNORECASE):
             return True
         same = np.concatenate([content[:, :1]] * 2, axis=1)
-        first, second = self.pieces(same, case, (1, 1), anew=True)[0]
-        return bool(np.abs(first - second).max() > 1e-9)
+        other = np.concatenate([content[:, 1:2], content[:, :1]], axis=1)
+        (first, second), (_, third) = self.sequences(case, (same, (1, 1)), (other, (1, 1)), anew=True)
+        return bool(max(np.abs(first - second).max(), np.abs(third - second).max()) > 1e-9)
 
     def _tried(self, feed: Feed, content: np.ndarray, case: Case) -> Feed | None:
         """The feed with what its first piece shows: where the output is, where the cache; None if it does not fit."""
@@ -457,8 +471,10 @@ class CachingSubject(Subject, ABC):
         for method, arguments in ways:
             starts = ("number", "positions") if "start_pos" in arguments else ("",)
             if "cache" in arguments:
-                for start in starts:
-                    bare = Feed("returned", method, arguments, start=start)
+                # Where it can be told to forget, it is, though the cache be passed in: it may count the tokens.
+                forgetting = [m for m in resets if plain(m) not in MAKERS]
+                for start, reset in product(starts, (*forgetting, "")):
+                    bare = Feed("returned", method, arguments, start=start, reset=reset)
                     yield bare
                     firsts = [
                         *(f".{m}" for m in makers),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...spec import Argument
 from ..engine.cases import Case, Inputs, OutOfDomain, normal
 from . import wire
 from .answers import leaves
@@ -47,6 +48,7 @@ class MultiheadSubject(LayerSubject):
             self.form = "qkv"
         self.mask_argument = next((n for n in ("mask", "attn_mask", "key_padding_mask") if n in names), "")
         self.of_one_head = False
+        self.concatenates = False  # its output is n_heads times d_out wide: d_out is the width of a head
         if self.form == "self":
             self.limits["form"] = ("self",)
 
@@ -85,8 +87,20 @@ class MultiheadSubject(LayerSubject):
             return "block"
         return self.convention("polarity") or "allow"
 
+    def _constant(self, argument: Argument, case: Mapping[str, Any]) -> Any:
+        one = "n_heads" not in self.binding.constructor
+        if argument.name in ("d_head", "d_v") and one:  # a single head is as wide as the model
+            return int(case["h"] * case["d"])
+        if argument.name == "d_out" and self.concatenates:
+            return int(case["d"])
+        return super()._constant(argument, case)
+
     def probe(self) -> None:
         super().probe()
+        if self.problem and {"n_heads", "d_out"} <= self.binding.constructor.keys():
+            problem, self.problem, self.concatenates = self.problem, "", True
+            super().probe()
+            self.concatenates, self.problem = not self.problem, problem if self.problem else ""
         if self.problem:
             return
         inputs = self.probe_inputs(self.form == "self")

@@ -16,6 +16,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
     ("base", "scalar", "10000.0", "base theta rope_theta rope_base rotary_base theta_base"),
     ("layer_index", "size", "0", "layer_index layer_idx layer_id block_idx block_index block_id"),
     ("quiet", "flag", "0", "verbose debug log_attention_weights log_weights log print_shapes trace"),
+    ("use_cache", "flag", "0", "use_cache use_kv_cache with_cache enable_cache kv_caching caching"),
     ("multiple_of", "size", "1", "multiple_of"),
     ("init_std", "scalar", "0.02", "init_std init_scale initializer_range init_range std_init"),
     ("expansion", "size", "2", "forward_expansion expansion ff_mult mlp_ratio ff_expansion expansion_factor "

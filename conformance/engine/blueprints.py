@@ -127,10 +127,16 @@ def forms(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -
                 yield Blueprint(
                     layers.MultiHeadAttention(width, h), own[0], {"causal": "yes"}, weights=own[1]
                 )
-        if "n_heads" not in subject.binding.constructor:  # the lesson's one head has no output projection
-            module = layers.MultiHeadAttention(width, 1)
-            module.add_module("w_o", nn.Identity())
-            yield Blueprint(module, run, {"heads": "1, no output projection"}, weights=weights)
+        concatenates = bool(getattr(subject, "concatenates", False))
+        if concatenates or "n_heads" not in subject.binding.constructor:
+            # The lesson's one head has no output projection; nor have heads of a given width side by side.
+            unasked = getattr(subject, "form", "") == "self" and not subject.has("mask")
+            for h, masked in product(heads if concatenates else [1], (False, True) if unasked else (False,)):
+                module = layers.MultiHeadAttention(width, h)
+                module.add_module("w_o", nn.Identity())
+                told = {"heads": f"{h}, no output projection", **({"causal": "yes"} if masked else {})}
+                own = [partial(run_attention, True, part) for part in (0, 1)] if masked else [run, weights]
+                yield Blueprint(module, own[0], told, weights=own[1])
         return
     if role == "feed_forward":
         build = partial(layers.FeedForward, width, inner, subject.convention("activation"))

@@ -9,6 +9,8 @@ import numpy as np
 
 from ...spec import Formula
 from ..candidates.errors import CallFailed
+from ..candidates.heads import MultiheadSubject
+from ..candidates.layers import LayerSubject
 from ..engine import blueprints
 from ..engine.base_state import base_state, is_gain
 from ..engine.cases import Case, Inputs, normal
@@ -48,6 +50,10 @@ def number_of_parameters(trial: Trial, matrices: Formula, vectors: Formula) -> N
         raise trial.skip("its inner width is its own affair")
     found, short = _counted(trial)
     expected, most = int(matrices(case)), int(vectors(case))
+    if found * 4 == expected * 3 and _has_no_projection_by_design(layer_of(trial)):
+        raise trial.skip(
+            "it has no output projection: one head, or heads side by side, each as wide as asked for"
+        )
     if found != expected:
         raise Violation(
             f"its weight matrices hold {found} numbers, expected {expected}", Difference(expected, found)
@@ -56,6 +62,12 @@ def number_of_parameters(trial: Trial, matrices: Formula, vectors: Formula) -> N
         raise Violation(
             f"its biases and gains hold {short} numbers, expected at most {most}", Difference(most, short)
         )
+
+
+def _has_no_projection_by_design(subject: LayerSubject) -> bool:
+    """Whether attention is one head, or heads of a given width side by side."""
+    one = "n_heads" not in subject.binding.constructor and "multi" not in subject.binding.name.lower()
+    return isinstance(subject, MultiheadSubject) and (one or subject.concatenates)
 
 
 def own_parameters(trial: Trial) -> None:
@@ -146,7 +158,7 @@ def divides_or_refuses(trial: Trial) -> None:
     place = subject.binding.constructor.get("n_heads")
     if place is None:
         raise trial.skip("its number of heads cannot be set")
-    if {"d_head", "d_v"} & subject.binding.constructor.keys():
+    if {"d_head", "d_v"} & subject.binding.constructor.keys() or _has_no_projection_by_design(subject):
         raise trial.skip("the width of a head is set beside that of the model")
     built = subject.object_for(case)
     wide = subject.binding.constructor["d_model"]
