@@ -175,9 +175,14 @@ BY_ATTENTION = "by the mask of its attention"
 
 
 def _like_attention(found: Sequence[Binding]) -> list[Binding]:
-    """In blocks and models a mask whose name says nothing means what it means in the attention that they use."""
-    meanings: dict[str, str] = {
-        binding.entry["defined_as"]: binding.conventions["polarity"][0]
+    """In blocks and models a mask whose name says nothing means what it means in the attention that they use.
+
+    What the author says of the attention's mask, and what PyTorch says of its own, is known better than what follows
+    from a name such as tgt_mask, unless the block may turn the mask around.
+    """
+    found = [_like_its_user(binding, found) for binding in found]
+    meanings: dict[str, tuple[str, str]] = {
+        binding.entry["defined_as"]: binding.conventions["polarity"]
         for binding in found
         if binding.role.id in ("attention", "multihead_attention", "cross_attention")
         and not binding.problem
@@ -185,13 +190,39 @@ def _like_attention(found: Sequence[Binding]) -> list[Binding]:
     }
     result = []
     for binding in found:
-        meant = {meanings[name] for name in binding.entry.get("uses", ()) if name in meanings}
+        used = [meanings[name] for name in binding.entry.get("uses", ()) if name in meanings]
+        hands_on = binding.entry.get("hands_on", ())
+        if any(name != "~" for name in hands_on):
+            used.append(("block", "PyTorch's"))
+        meant = {value for value, _ in used}
+        if binding.role.id in MASKS and isinstance(binding.entry, dict):
+            binding.entry["attention_means"] = sorted({value for value, _ in meanings.values()})
         if len(meant) == 1 and binding.role.id in WITH_ATTENTION:
+            known = "~" not in hands_on and all(how != "by name" for _, how in used)
             told = (meant.pop(), BY_ATTENTION)
-            conventions = {n: told if _is_unsaid(binding, n) else v for n, v in binding.conventions.items()}
+            conventions = {
+                n: told if _is_unsaid(binding, n, known) else v for n, v in binding.conventions.items()
+            }
             binding = replace(binding, conventions=conventions)
         result.append(binding)
     return result
+
+
+def _like_its_user(binding: Binding, found: Sequence[Binding]) -> Binding:
+    """A function of attention means by its mask what the author says of the layer that hands it on."""
+    users = {
+        other.conventions["polarity"][0]
+        for other in found
+        if binding.role.id == "attention"
+        and other.role.id in ("multihead_attention", "cross_attention")
+        and binding.entry["defined_as"] in other.entry.get("uses", ())
+        and other.conventions.get("polarity", ("", ""))[1] == "by its author's words"
+        and "~" not in other.entry.get("hands_on", ())
+    }
+    if len(users) != 1 or binding.problem or not _is_unsaid(binding, "polarity", True):
+        return binding
+    told = (users.pop(), "by the mask of the layer that uses it")
+    return replace(binding, conventions={**binding.conventions, "polarity": told})
 
 
 def _polarity(role: Role) -> Convention:
@@ -200,22 +231,30 @@ def _polarity(role: Role) -> Convention:
     return found
 
 
-def _is_unsaid(binding: Binding, name: str) -> bool:
-    """Whether a block's or a model's polarity is but the role's default, and the mask has no telling name."""
+def _is_unsaid(binding: Binding, name: str, known: bool) -> bool:
+    """Whether a block's or a model's polarity is but the role's default, and the mask has no telling name.
+
+    ``known``: the attention's is more than a default, so that tgt_mask, which is mostly one thing, tells less.
+    """
     convention = binding.role.convention(name)
     own = None if convention is None else masks_of(convention, binding.role, binding.arguments)
     return (
         convention is not None
         and bool(own)
         and binding.conventions[name][1] == "by name"
-        and all(NEUTRAL.issuperset(words(binding.arguments[mask].name)) for mask in own or ())
-        and not named_value(convention, binding.role, binding.entry, binding.arguments)
+        and all(_is_neutral(binding.arguments[mask].name) for mask in own or ())
+        and (known or not named_value(convention, binding.role, binding.entry, binding.arguments))
     )
 
 
+def _is_neutral(name: str) -> bool:
+    return NEUTRAL.issuperset(words(name)) and plain(name) not in ("attnmask", "attentionmask")
+
+
 # The words of names such as src_mask, which say whose mask it is and not what True means.
+MASKS = ("causal_mask", "padding_mask")
 NEUTRAL = frozenset(
-    "mask masks msk m src source sources tgt trg target targets enc dec encoder decoder memory mem x z self cross "
+    "mask masks msk m attn attention slf src source sources tgt trg target targets enc dec encoder decoder memory mem x z self cross "
     "input inputs output outputs context".split()
 )
 WITH_ATTENTION = ("decoder_block", "encoder_block", "decoder_only_block", "decoder_stack", "encoder_decoder")

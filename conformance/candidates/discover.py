@@ -73,7 +73,8 @@ def _static_methods(module: str, name: str, home: Any, own: set[str]) -> list[di
                 f"{module}:{name}.{method}", f"{name}.{method}", getattr(home, method), own
             )
             if entry is not None:
-                found.append({**entry, "own": True})
+                words = f"{home.__doc__ or ''}\n\n{entry['file_doc']}"[:MAX_DOC]
+                found.append({**entry, "own": True, "file_doc": words})
     return found
 
 
@@ -127,6 +128,7 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
             assert isinstance(value, type)
             entry["asked_for"] = source.asked_for(value, frozenset(own))
             entry["uses"] = parts.used(value, frozenset(own))
+            entry["hands_on"] = source.hands_masks_on(value, frozenset(own))
             home_module, taken = path.partition(":")[0], parts.takes_parts(value, frozenset(own))
             factory = parts.factory_of(value) if taken and value.__module__ == home_module else None
             more = settings.extended(value, entry["init"], frozenset(own))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from ..engine.cases import Case, Inputs
+from ..engine.cases import Case, Inputs, OutOfDomain
 from . import wire
 from .errors import CallFailed
 from .session import Call
@@ -90,8 +91,31 @@ class MaskSubject(Subject):
             self.probed("shape", str(shape).replace("'", ""))
             if self.kind == "additive" and "polarity" in self.conventions:
                 self.conventions["polarity"] = ("additive", "probed")
+            else:
+                self._suit_attention(values)
             return
         self.framework, self.sized = next(iter(frameworks)), False
+
+    def _suit_attention(self, inputs: Inputs) -> None:
+        """Where only a name tells what True means, the attention beside it may mean the contrary, and be suited."""
+        means = self.binding.entry.get("attention_means", ())
+        value, how = self.conventions.get("polarity", ("", ""))
+        if (
+            how not in ("by name", "default")
+            or len(means) != 1
+            or means[0] not in {"allow", "block"} - {value}
+        ):
+            return
+        other = self.with_convention("polarity", means[0])
+        with suppress(CallFailed, OutOfDomain):
+            wrong, right = self.run(inputs)["allowed"], other.run(inputs)["allowed"]
+            expected = self.expected(inputs)
+            if right.shape == expected.shape and (right == expected).all() and (wrong != expected).any():
+                self.conventions["polarity"] = (means[0], "by the mask of its attention")
+
+    def expected(self, inputs: Inputs) -> np.ndarray:
+        """What a right mask allows, 1 or 0."""
+        return np.tri(inputs["T"], dtype=np.int64)
 
     def probe_inputs(self) -> list[Inputs]:
         cases = [Case({"T": 5, "k": 2, "seed": 0}), Case({"T": 3, "k": 1, "seed": 0})]
@@ -123,11 +147,18 @@ class MaskSubject(Subject):
     def calls_for(self, inputs: Inputs) -> list[Call]:
         given = {n: self.plain_argument(inputs[n]) for n in self.binding.arguments if n in inputs}
         if "tokens" in self.binding.arguments and "T" not in self.binding.arguments:
-            ids = np.ones((1, max(0, inputs["T"])), dtype=np.int64)
+            ids = np.full((1, max(0, inputs["T"])), self._some_token(), dtype=np.int64)
             given["tokens"] = inputs["T"] if self.sized else self.array(ids)
         for name in [n for n in given if self._optional_constant(n)]:
             del given[name]
         return [self.make_call(inputs.case, given)]
+
+    def _some_token(self) -> int:
+        """An id that is no padding: none of the numbers that are its defaults, or constants that it reads."""
+        taken = {p["default"] for p in self.binding.parameters} | {
+            *self.binding.entry.get("constants", {}).values()
+        }
+        return next(n for n in range(1, 99, 2) if n not in taken)
 
     @staticmethod
     def _given(answer: Any) -> Results:
@@ -179,6 +210,9 @@ class PaddingMaskSubject(MaskSubject):
             "pad_id": 0,
         }
         return [Inputs(case, values)]
+
+    def expected(self, inputs: Inputs) -> np.ndarray:
+        return (inputs["ids"] != inputs["pad_id"]).astype(np.int64)
 
     def squeeze(self, values: np.ndarray, inputs: Inputs) -> np.ndarray:
         axes = tuple(axis for axis in range(1, values.ndim - 1) if values.shape[axis] == 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...spec import Convention, Role
-from .names import rank_among
+from .names import plain, rank_among
 from .parameters import Parameter
 from .said import polarity
 from .target import Declarations
@@ -43,7 +44,18 @@ def named_value(
         loosely = tuple(k for k in known if not k.startswith("="))
         if any(f"={name}" in known or rank_among(loosely, name) for name in names):
             return value
+    roles_own = {plain(name) for argument in role.arguments for name in (argument.name, *argument.names)}
+    for name in names[1:]:  # a mask of a name that nobody foresaw
+        for value, stems in STEMS.items():
+            if plain(name) not in roles_own and value in convention.values and stems.search(name):
+                return value
     return ""
+
+
+STEMS = {
+    "block": re.compile(r"block|forbid|future|ahead|hide|zukunft|interdi|masked|verd", re.IGNORECASE),
+    "allow": re.compile(r"allow|visib|keep|sichtbar|permi", re.IGNORECASE),
+}
 
 
 def _additive_by_name(convention: Convention, entry: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,12 +28,47 @@ def match_call(
     matched = match(_with_lone_sequence(role, parameters, renamed), role.arguments, renamed)
     if isinstance(matched, str):
         return matched
+    matched = _with_mask_of_another_name(role, parameters, matched)
     missing = _missing(role, matched)
     if {"lengths", "ids"} <= matched.keys():
         return "takes both token ids and lengths, where the role takes one of them"
     if missing:
         return f"has no parameter for {named(role.arguments, missing)}"
     return matched
+
+
+# What a mask is called where it has none of the known names, in some languages; and what only looks so.
+LIKE_A_MASK = re.compile(
+    r"mas[kqc]|msk|^m$|bias|^causal|future|ahead|zukunft|visible|sichtbar|blocked|forbid|allow|hide|triang|^tri[lu]$",
+    re.IGNORECASE,
+)
+NO_MASK = re.compile(
+    r"head_?mask|(^|_)(pos|rel|position|relative)(_|$)|alibi|masked_?(lm|token|id)|layer|drop", re.IGNORECASE
+)
+
+
+def _with_mask_of_another_name(
+    role: Role, parameters: Sequence[Mapping[str, Any]], matched: dict[str, Parameter]
+) -> dict[str, Parameter]:
+    """With the one further parameter, None by default, that is a mask by its name, where the role takes a mask."""
+    masks = [a.name for a in role.arguments if a.kind == "mask"]
+    free = [name for name in ("mask", "causal_mask", "tgt_mask") if name in masks]
+    if not free or set(masks) & matched.keys():
+        return matched
+    flags = {place.name: name for name, place in matched.items() if name == "is_causal"}
+    known = {place.name for place in matched.values()} - flags.keys()
+    like = [
+        p
+        for p in parameters
+        if p["has_default"] and p["default"] is None and p["name"] not in known
+        and p["kind"] in ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
+        and LIKE_A_MASK.search(p["name"]) and not NO_MASK.search(p["name"])
+    ]  # fmt: skip
+    if len(like) != 1:
+        return matched
+    name = like[0]["name"]
+    rest = {argument: place for argument, place in matched.items() if place.name != name}
+    return {**rest, free[0]: Parameter(name, None, True)}
 
 
 def _missing(role: Role, matched: Mapping[str, Parameter]) -> list[str]:

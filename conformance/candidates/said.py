@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_VALUE = r"(?P<value>\bTrue(?:\s*/\s*1)?\b|\bFalse\b|(?<![\w.=(,-])[01]\b|\bnon-?zero\b|\bones?\b)"
+_VALUE = r"(?P<value>\bTrue(?:\s*/\s*1)?\b|\bFalse\b|(?<![\w.=(,-])[01](?:\.0?(?!\d))?(?!\w)|\bnon-?zero\b|\bones?\b)"
 _STATEMENT = re.compile(
-    _VALUE + r"\s*(?:=+>?|:|->|→|means?|marks?|indicates?|denotes?|signals?|is|are|where|for|at|on|at the)\s*"
+    _VALUE + r"(?: (?:values?|entries|entry|elements?|positions?|places?|cells?))?"
+    r"\s*(?:=+>?|:|->|→|means?|marks?|indicates?|denotes?|signals?|is|are|where|for|at|on|at the|gets?|receives?|"
+    r"become|becomes|(?:will|shall|must|should|may|can)(?= not| be))\s*"
     r"(?P<rest>[^.;,\n]{1,60})",
     re.IGNORECASE,
 )
@@ -21,6 +23,15 @@ _MARKED = re.compile(
     r"(?P<rest>[^.;:,\n]{1,60}?)\s(?:(?:marked|flagged|denoted|indicated|signal+ed) (?:with|by|as) (?:an? )?|"
     r"(?:filled|set) (?:with|to) (?=True|False|one))" + _VALUE,
     re.IGNORECASE,
+)
+# The condition last: "it blocks where the mask is True".
+_WHERE = re.compile(
+    r"(?P<rest>[^.;:,\n]{1,60}?)\s(?:where|wherever|when|whenever|if) (?:it|the \w+|\w*mask\w*|\w*msk\w*)"
+    r"(?:\[[^]]*\])? ?(?:is|==?|equals|has) ?(?:set to )?" + _VALUE,
+    re.IGNORECASE,
+)
+_MARKS = re.compile(
+    r"\bmask\w* (?:marks|flags|selects|indicates|tells) (?P<rest>[^.;,\n]{1,60})", re.IGNORECASE
 )
 # What stands before a number that is a token's: "ids in which 0 marks padding".
 _OF_TOKEN = re.compile(
@@ -33,15 +44,19 @@ _TRIANGLES = (
         _SIDE + r"(?:(?!zero|\b0|False|inf|rest|else|other|\band\b)[^.;,\n]){0,40}?" + _ONES, re.IGNORECASE
     ),
     re.compile(_ONES + r" (?:in|on|at|for) (?:the |its )?(?:strict(?:ly)? )?" + _SIDE, re.IGNORECASE),
+    re.compile(_SIDE + r" (?:\(\w+\) )?(?:bool\w* )?(?P<ones>mask|matrix of ones)(?! of)", re.IGNORECASE),
 )
 _TURNED = re.compile(r"invert|inverse|negat|complement|flip|revers|opposite|1 ?- |== ?0|~", re.IGNORECASE)
 _NOT = re.compile(r"\b(not|never|no|n't|cannot)\b", re.IGNORECASE)
 _BLOCK = re.compile(
-    r"block|masked|mask out|ignor|forbid|hid|\bpad|disallow|future|exclu|remov|drop|invisible|prohibit",
+    r"block|masked|mask out|ignor|forbid|hid|\bpad|disallow|future|exclu|remov|drop|invisible|prohibit|"
+    r"-\s?inf\b|(minus|negative) infinity|-1e\d|large negative|"
+    r"gesperrt|verboten|verdeckt|versteckt|maskiert|interdit|masqu|cach[ée]\w*|bloqu|ocult|zukunft",
     re.IGNORECASE,
 )
 _ALLOW = re.compile(
     r"allow|visib|keep|kept|attend|\bsee\b|seen|look|\breal\b|permit|take part|valid|\bwords?\b|past|used|"
+    r"erlaubt|sichtbar|autoris|permi[st]|"
     r"influenc(?!\w* by (the |a |this )?mask)",
     re.IGNORECASE,
 )
@@ -66,9 +81,11 @@ def polarity(words: str, name: str, others: Sequence[str] = ()) -> str:
                 own.add(meaning)
             elif not any(_names(sentence, other) for other in others):
                 general.add(meaning)
-        if not name and not sentence.startswith("#") and not _TURNED.search(words):
+        about = not name or _names(sentence, name)
+        if about and not sentence.startswith("#") and not _TURNED.search(words):
             sides = [found["side"].lower() for p in _TRIANGLES for found in p.finditer(sentence)]
-            general |= {{"lower": "allow", "upper": "block"}[side] for side in sides}
+            meant = {{"lower": "allow", "upper": "block"}[side] for side in sides}
+            general, own = (general | meant, own) if not name else (general, own | meant)
     said = own or general
     return said.pop() if len(said) == 1 else ""
 
@@ -97,11 +114,16 @@ def _sentences(words: str) -> list[str]:
 def _statements(sentence: str, name: str, others: Sequence[str]) -> list[tuple[str, str]]:
     """The values that a sentence speaks of, and what it says that they mean."""
     result = []
-    for pattern in (_STATEMENT, _MARKED):
+    for found in _MARKS.finditer(sentence):
+        meaning = _meaning(found["rest"])
+        if meaning and not re.search(r"[01]|True|False", found["rest"]):
+            result.append(("true", meaning))
+    for pattern in (_STATEMENT, _MARKED, _WHERE):
         for found in pattern.finditer(sentence):
             parts = re.split(r"\b(?:and|but|0|False)\b", found["rest"])
             meaning, value = _meaning(parts[0 if pattern is _STATEMENT else -1]), found["value"].lower()
             if not value.startswith(("true", "false")):  # a number may as well be a token's
+                value = value[0] if value[0] in "01" else value
                 before = sentence[: found.start("value")]
                 padding = re.search(r"\bpad", parts[0], re.IGNORECASE)
                 if (padding and _OF_TOKEN.search(before)) or not _of_masks(sentence, name, others):

@@ -69,6 +69,39 @@ def asked_for(home: Any, own: frozenset[str]) -> list[str]:
     ]
 
 
+TORCH_ATTENTION = re.compile(r"MultiheadAttention|Transformer(En|De)coder(Layer)?")
+
+
+def hands_masks_on(home: type, own: frozenset[str]) -> list[str]:
+    """To which of PyTorch's layers with attention a class hands its masks; ``~`` where it may turn them around."""
+    nodes = [node for klass in home.__mro__ if klass.__module__ in own for node in ast.walk(tree_of(klass))]
+    names = {node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes
+             if isinstance(node, ast.Attribute | ast.Name)}  # fmt: skip
+    namespace = vars(sys.modules.get(home.__module__, types))
+    torchs = sorted(
+        name
+        for name in names
+        if TORCH_ATTENTION.fullmatch(name)
+        and getattr(namespace.get(name), "__module__", "torch").startswith("torch")
+    )
+    turned = names & {"logical_not", "bitwise_not", "eq", "masked_fill", "masked_fill_", "where", "rsub"}
+    return [*torchs, *(["~"] if turned or any(map(_turns_a_mask, nodes)) else [])]
+
+
+OF_MASKS = re.compile(r"mask|msk|pad|hid|allow|block|visib", re.IGNORECASE)
+
+
+def _turns_a_mask(node: ast.AST) -> bool:
+    """``~mask``, ``mask == 0``, ``1 - mask``; not ``mask is None``."""
+    if isinstance(node, ast.Compare):
+        turns = not all(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
+    else:
+        turns = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            return True
+    return turns and OF_MASKS.search(ast.unparse(node)) is not None
+
+
 def code_names(code: types.CodeType, *, strings: bool = False) -> list[str]:
     """The names that a function and those within it mention, and with ``strings`` short texts too."""
     names = list(code.co_names)
