@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,12 @@ from .errors import CallFailed
 from .subject import Results, kind_of
 
 KINDS = ("boolean", "additive", "0 and 1")
+
+# What the author calls an array with an axis for heads: "(B, h, T, d)".
+WITH_HEADS = re.compile(
+    r"[(\[] *(B|N|bsz|batch\w*) *, *(h|heads?|n_?heads?|num_?heads|nhead) *, *\w+ *, *\w+ *[)\]]",
+    re.IGNORECASE,
+)
 
 
 class AttentionSubject(AttentionCalls):
@@ -52,8 +60,11 @@ class AttentionSubject(AttentionCalls):
             if not right:
                 del self.limits["d"]
         # A layout that is accepted with another result, while one is right, was not meant to be supported,
-        # unless it is the plain batch: a softmax over the wrong axis is right for a single sequence.
-        self.layouts = [x for x in accepted if x in right or not right or (x == "3d" and right == ["2d"])]
+        # unless it is the plain batch or the author says so: a softmax over the wrong axis is right with fewer axes.
+        said = "4d" if WITH_HEADS.search(str(self.binding.entry.get("doc", ""))) else ""
+        self.layouts = [
+            x for x in accepted if x in right or not right or x == said or (x == "3d" and right == ["2d"])
+        ]
         self.limits["layout"] = tuple(x for x in ("3d", "4d", "2d") if x in self.layouts)
         self.probed("layout", ", ".join(LAYOUTS[x] for x in self.limits["layout"]))
         self.probed("result", self._describe_result())
@@ -160,13 +171,16 @@ class AttentionSubject(AttentionCalls):
         places = [(layout, form) for layout in self.layouts for form in FORMS[layout]]
         acting = [kind for kind in kinds if any(self._try_mask(kind, *place) == "masks" for place in places)]
         self.taken = tuple(acting)
+        slips = not acting and self._always_slips(kinds, places)
         if "boolean" not in acting and kinds == KINDS and (not acting or self._says_boolean()):
             acting.insert(0, "boolean")
-        self.kinds = acting or ["additive"]
+        self.kinds = ["boolean"] if slips else acting or ["additive"]
         self.forms = {layout: [] for layout in self.layouts}
         for layout, form in places:
             if all(self._survives(kind, layout, form) for kind in self.kinds):
                 self.forms[layout].append(form)
+        if slips:  # with whatever mask: the claims shall see it
+            self.forms = {layout: list(FORMS[layout]) for layout in self.layouts}
         if any(self.forms.values()):  # a layout in which no mask can be given is left alone
             self.layouts = [layout for layout in self.layouts if self.forms[layout]]
             self.limits["layout"] = tuple(
@@ -180,6 +194,21 @@ class AttentionSubject(AttentionCalls):
             )
         self.probed("mask_kind", ", ".join(self.kinds))
         self.probed("mask_shape", "; ".join(dict.fromkeys(f for forms in self.forms.values() for f in forms)))
+
+    def _always_slips(self, kinds: Sequence[str], places: Sequence[tuple[str, str]]) -> bool:
+        """Whether each call with a mask fails, with truth values by a fault of the code that no other mask mends."""
+        for kind, (layout, form), square in product(kinds, places, (False, True)):
+            inputs = self._probe_inputs(layout, 4, 4 if square else 5)
+            try:
+                self._masked(inputs, self._probe_pattern(inputs, form), kind, layout, form)
+            except CallFailed as error:
+                if not error.is_slip and kind == "boolean":
+                    return False
+            except OutOfDomain:
+                continue
+            else:
+                return False
+        return True
 
     def _survives(self, kind: str, layout: str, form: str) -> bool:
         """Whether a call with such a mask returns an output at all."""

@@ -254,8 +254,8 @@ def _is_neutral(name: str) -> bool:
 # The words of names such as src_mask, which say whose mask it is and not what True means.
 MASKS = ("causal_mask", "padding_mask")
 NEUTRAL = frozenset(
-    "mask masks msk m attn attention slf src source sources tgt trg target targets enc dec encoder decoder memory mem x z self cross "
-    "input inputs output outputs context".split()
+    "mask masks msk m attn attention slf src source sources tgt trg target targets enc dec encoder decoder memory mem "
+    "x z self cross input inputs output outputs context".split()
 )
 WITH_ATTENTION = ("decoder_block", "encoder_block", "decoder_only_block", "decoder_stack", "encoder_decoder")
 

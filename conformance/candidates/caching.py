@@ -65,6 +65,7 @@ class CachingSubject(Subject, ABC):
         self.whole_feed: Feed | None = None  # for one that is never called without a cache
         self.unfed = ""  # why it cannot be fed in pieces, though it has a parameter for that
         self.chains: list[list[tuple[Call, ...]]] = []  # the calls behind what `sequences` last gave
+        self.holds_keys = False  # whether what came back of the first piece are keys and values
         self.built_with_cache = False  # where the constructor has a switch for it
         self.fresh = [0]  # counts objects that are built anew; shared with copies
         self.drawn: dict[str, dict[str, Any]] = {}  # the weights that were drawn, by the object's arguments
@@ -392,9 +393,11 @@ class CachingSubject(Subject, ABC):
         ``errors`` receives what was raised where a parameter tells of a cache.
         """
         runs: Feed | None = None
+        broken: Feed | None = None
         for feed in self._feeds():
             self.feed = feed if feed.kind == "kept" else None
             self.built_with_cache = feed.kind == "kept"
+            found: Feed | None = None
             try:
                 expected = self.anew(content, case)
                 self.feed = found = self._tried(feed, content, case)
@@ -410,11 +413,31 @@ class CachingSubject(Subject, ABC):
             except CallFailed as error:
                 if {"cache", "use_cache", "start_pos"} & feed.arguments.keys():
                     errors.append(str(error))
+                if broken is None and found is not None and self._is_own_fault(found, error):
+                    broken = found
             except (OutOfDomain, KeyError, ValueError):
                 continue
             finally:
                 self.remembered.clear()
-        return None, runs
+        return None, runs or broken
+
+    def _is_own_fault(self, feed: Feed, error: CallFailed) -> bool:
+        """Whether the second piece fails by the candidate's fault, as the first gave what is plainly a cache."""
+        if error.is_slip:
+            return True
+        if error.kind != "exception" or error.detail.get("type") in (
+            "TypeError",
+            "AttributeError",
+            "KeyError",
+        ):
+            return False
+        return ":" in feed.first or (feed.kind == "returned" and not feed.first and self.holds_keys)
+
+    def _looks_like_keys(self, raw: Any, path: Sequence[str | int], case: Case, length: int) -> bool:
+        """Whether what stands there are arrays of keys and values: as wide as the model or a head, and as long."""
+        arrays = [item.values.shape for _, item in leaves(at(raw, path))]
+        wide = {case["d"], case["h"] * case["d"]}
+        return bool(arrays) and all(s and s[-1] in wide and length in s[:-1] for s in arrays)
 
     def _is_cache(self, feed: Feed, content: np.ndarray, case: Case) -> bool:
         """Whether something is kept or filled at all, where what is called so may be something else."""
@@ -442,6 +465,7 @@ class CachingSubject(Subject, ABC):
         wide = [path for path, item in leaves(raw) if item.values.shape[-1:] == (self.width(case),)]
         pick = (fits or wide or spots or [()])[0]
         path = cache_in(raw, pick)
+        self.holds_keys = path is not None and self._looks_like_keys(raw, path, case, first.shape[1])
         if feed.kind == "returned" and path is None:
             return None
         if feed.kind == "filled" and path is not None and not feed.first:

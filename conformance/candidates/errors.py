@@ -7,7 +7,9 @@ and called (:class:`CandidateError` for what its own code raises).  The worker i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -47,6 +49,27 @@ class CallFailed(TriuError):
     def refuses(self) -> bool:
         """Whether the candidate says no to a value, as code does on purpose."""
         return self.kind == "exception" and self.detail.get("type") in ("ValueError", "AssertionError")
+
+    @property
+    def is_slip(self) -> bool:
+        """Whether the code is at fault whatever it is given: a name that nobody defined, a method misspelled."""
+        kind, message = self.detail.get("type"), str(self)
+        if self.kind != "exception" or kind in ("NameError", "UnboundLocalError"):
+            return self.kind == "exception"
+        if kind == "AttributeError" and (found := MISSING.search(message)):
+            return bool(found[1] or get_close_matches(found[2], METHODS, 1, 0.85))
+        return kind == "TypeError" and MISUSED.search(message) is not None
+
+
+MISSING = re.compile(r"(module )?'[\w.]+'(?: object)? has no attribute '(\w+)'")
+MISUSED = re.compile(
+    r"invalid combination of arguments|unexpected keyword argument|is not callable|takes \d+ positional"
+)
+METHODS = (
+    "masked_fill", "masked_fill_", "unsqueeze", "unsqueeze_", "squeeze", "expand", "expand_as", "logical_not",
+    "transpose", "float", "bool", "astype", "reshape", "repeat", "softmax", "permute", "device", "dtype", "shape",
+    "size", "view",
+)  # fmt: skip
 
 
 class CandidateError(CallFailed):

@@ -62,6 +62,7 @@ FORMS: dict[str, Form] = {
         None if (shared := _same_batch(allowed)) is None or _same_rows(allowed) is None else shared[0]
     ),
 }
+OF_KEYS = {"(B, S)", "(B, 1, S)", "(B, 1, 1, S)", "(S,)"}  # shapes of a mask that is the same for all queries
 
 
 @dataclass

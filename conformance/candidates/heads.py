@@ -14,13 +14,13 @@ from . import wire
 from .answers import leaves
 from .binding import Binding
 from .errors import CallFailed
+from .given_mask import OF_KEYS
 from .layers import LayerSubject
 from .session import Call, Session
 from .subject import Results
 
 # Heads so narrow that the scores of one have a smaller rank than those of several, between queries and keys enough.
 NARROW = {"h": 2, "d": 2, "T": 8, "S": 8}
-OF_KEYS = {"(B, S)", "(B, 1, S)", "(B, 1, 1, S)", "(S,)"}  # shapes of a mask that is the same for all queries
 
 
 class MultiheadSubject(LayerSubject):

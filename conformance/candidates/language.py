@@ -360,16 +360,17 @@ class LanguageSubject(CachingSubject):
     # padding
 
     def probe_padding(self, ids: np.ndarray, case: Case) -> bool:
-        """The kind of padding mask that is taken."""
-        real = np.ones(ids.shape, dtype=bool)
+        """The kind of padding mask that is taken; the first where the code fails whatever it is given."""
+        real, slips = np.ones(ids.shape, dtype=bool), "padding_mask" in self.binding.arguments
         for kind in dict.fromkeys((self.padding_kind, "bool", "int64", "float32")):
             self.padding_kind = kind
             try:
                 self.call(Inputs(case, {"ids": ids, "real": real}), fresh=True)  # each kind anew
-            except CallFailed:
+            except CallFailed as error:
+                slips = slips and error.is_slip
                 continue
             return True
-        return False
+        return slips
 
     # generation
 

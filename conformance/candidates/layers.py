@@ -22,7 +22,8 @@ from . import said, wire
 from .answers import at, leaves
 from .binding import Binding
 from .errors import CallFailed, CandidateError
-from .given_mask import FORMS, KINDS, GivenMask, find_forms
+from .given_mask import FORMS, KINDS, OF_KEYS, GivenMask, find_forms
+from .names import plain
 from .session import Built, Call, Session
 from .subject import Results, Subject, WrongResult, kind_of
 
@@ -294,14 +295,18 @@ class LayerSubject(Subject):
         if self.unbatched:
             inputs, patterns = _row(inputs, 0), [pattern[:1] for pattern in patterns]
         mask = self.given.setdefault(name, GivenMask(self.polarity_of(name)))
+        slips: list[bool] = []
 
         def call(values: np.ndarray, given: Inputs = inputs) -> np.ndarray | None:
             try:
                 raw = self.send([self.encode(given, {name: self.array(values)})])[0]
                 item = at(raw, self.pick)
-            except (CallFailed, OutOfDomain):
+            except (CallFailed, OutOfDomain) as error:
+                if mask.kind == "boolean":
+                    slips.append(isinstance(error, CallFailed) and error.is_slip)
                 return None
             if not isinstance(item, wire.Array) or item.values.dtype.kind != "f":
+                slips.append(False)
                 return None
             found = self.from_own([item.values])
             return found if found.shape == inputs[self.sequences[0]].shape else None
@@ -329,8 +334,13 @@ class LayerSubject(Subject):
 
         kinds = tuple(k for k in KINDS if k != "additive") if self.says_boolean(name) else KINDS
         heads = inputs.case["h"]
-        if not find_forms(mask, patterns, call, right, heads, kinds):
+        found = find_forms(mask, patterns, call, right, heads, kinds)
+        if not found and slips and all(slips):  # with whatever mask: the claims shall see it
+            mask.forms = list(FORMS)
+        elif not found:
             self.given.pop(name)
+        else:
+            _of_keys_alone(mask, self.binding.arguments[name].name, str(self.binding.entry.get("doc", "")))
 
     def polarity_of(self, name: str) -> str:
         """``allow`` or ``block`` for a mask argument."""
@@ -466,6 +476,16 @@ class LayerSubject(Subject):
         if self.binding.entry["module_class"]:
             return [item for item in items if item["kind"] == "parameter" or item["trainable"]]
         return [item for item in items if item["value"].values.ndim]
+
+
+def _of_keys_alone(mask: GivenMask, name: str, words: str) -> None:
+    """A mask of padding says which keys are none; it need not take what differs from query to query."""
+    own = [form for form in mask.forms if form in OF_KEYS]
+    if own and re.search("pad", name, re.IGNORECASE):
+        mask.forms = own
+    by_name = not own and plain(name).endswith("keypaddingmask")  # a name of one meaning
+    if by_name or (re.search("pad", name, re.IGNORECASE) and said.says_one_row(words, name)):
+        mask.kind, mask.forms = ("boolean" if by_name else mask.kind), ["(B, S)"]
 
 
 def _row(inputs: Inputs, b: int) -> Inputs:

@@ -158,6 +158,15 @@ def is_boolean(words: str, name: str, others: Sequence[str] = (), annotation: st
     return said or bool(polarity(words, name, others)) or _TRUTH.search(name) is not None
 
 
+def says_one_row(words: str, name: str) -> bool:
+    """Whether the author gives a mask the shape (B, S), without axes for queries and heads."""
+    batch, keys = r"(?:B|N|bsz|bs|batch\w*)", r"(?:S|T|L|\w*seq\w*|\w*len\w*)"
+    return (
+        re.search(rf"(?<!\w){re.escape(name)}\b[^.;\n]{{0,40}}?[(\[] *{batch}, *{keys} *[)\]]", words)
+        is not None
+    )
+
+
 def _plainer(words: str) -> str:
     """Negations spelled out, and what is no padding or not masked called by one word."""
     words = re.sub(r"[`*]", "", words)

@@ -184,7 +184,9 @@ class Trial:
         shown_expected, _ = focus(expected if compared is None else _blanked(expected, compared), index)
         place = ", ".join(map(str, index))
         left, right = number(observed[index]), number(expected[index])
-        if left == right:
+        if np.isnan(expected[index]) and np.isnan(observed[index]):
+            left, right = "NaN, and so is what it is compared with", "numbers"
+        elif left == right:
             left = f"{left} (off by {float(observed[index]) - float(expected[index]):.2g})"
         raise Violation(
             f"{what} at [{place}]: {left}, expected {right}",
