@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ...reports.json_report import finite
 from ...spec import Claim, Convention, Evidence, Failure, FormulaError, Outcome, Spec, Verdict
 from ..candidates.errors import FATAL, CallFailed
@@ -334,6 +336,9 @@ class Run:
                     self.engine.seed,
                 )
             again = self._fresh(smallest)
+            cause = self._chance(broken if again is None else again)
+            if cause:
+                return _verdict(self.claim, self.name, "blocked", reason=f"rests on {cause}")
             if again is None:
                 what = f"not deterministic: {_sentence(broken.error)}; the same case passed when it was tried again"
                 return self._done(
@@ -350,6 +355,35 @@ class Run:
             self.engine.keep(self, broken)
         outcome: Outcome = "failed" if broken.kind in ("violation", "result") else "errored"
         return self._done(outcome, evidence, failure=self.failure(broken))
+
+    def _chance(self, broken: Broken) -> str:
+        """The claim that equal calls give equal results, where they do not: then nothing else can be compared."""
+        own = [
+            claim
+            for claim in self.engine.spec.claims.values()
+            if claim.role == self.claim.role
+            and claim.property_name == "repeatable"
+            and claim is not self.claim
+        ]
+        if len(own) != 1 or broken.kind != "violation" or self._is_below(own[0]):
+            return ""
+        try:
+            gists = [
+                self.subject.gist(broken.trial.inputs, self.subject.call(broken.trial.inputs, fresh=True))
+                for _ in range(3)
+            ]
+        except (CallFailed, OutOfDomain):
+            return ""
+        first, *others = [np.asarray(gist.get("output", 0.0)) for gist in gists]
+        if all(o.shape == first.shape and np.allclose(o, first, 1e-5, 1e-5, equal_nan=True) for o in others):
+            return ""
+        verdict = self.engine.verdict(own[0], self.subject).verdict
+        return own[0].id if verdict == "failed" else ""
+
+    def _is_below(self, claim: Claim) -> bool:
+        """Whether a claim rests on this one, directly or not."""
+        below = map(self.engine.spec.claims.__getitem__, claim.rests_on)
+        return any(other is self.claim or self._is_below(other) for other in below)
 
     def _same_way(self, case: Case, broken: Broken) -> bool:
         found, _ = self.attempt(case)
