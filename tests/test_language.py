@@ -275,16 +275,169 @@ def test_a_bound_counts_all_tokens_or_new_ones_by_its_name(tmp_path, bound, end,
     assert {v.verdict for v in found.values()} == {"passed"}, [v.failure for v in found.values()]
 
 
-def test_a_method_that_draws_is_judged_on_its_length_alone(tmp_path):
-    pick = "token = torch.multinomial(logits.softmax(-1), 1)"
-    end = "begin.size(1) + max_new_tokens"
-    source = GENERATE.format(bound="max_new_tokens", end=end, result="ids", pick=pick)
-    found = verdicts(tmp_path, source, "generate-length", "generate")
+DRAWS = """        logits = self.body(ids, None, 0)[0]
+        return {read}
+
+    def generate(self, ids, max_new_tokens):
+        for _ in range(max_new_tokens):
+            shown = self(ids[:, -self.size :])[:, -1]
+            token = torch.multinomial({chances}, 1)
+            ids = torch.cat([ids, token], 1)
+        return ids
+"""
+DRAWS = MODEL + "    def forward(self, ids):\n" + DRAWS
+UNTIED = "self.head = nn.Linear(n_embd, vocab_size)"
+TIED = "self.head = nn.Linear(n_embd, vocab_size, bias=False)\n        self.head.weight = self.e.weight"
+READ = {  # what the model returns, and what is drawn from
+    "logits": ("logits", "shown.softmax(-1)"),
+    "log-probabilities": ("logits.log_softmax(-1)", "shown.exp()"),
+    "probabilities": ("logits.softmax(-1)", "shown"),
+}
+NORMED = "return self.head(self.norm(x)), new"
+
+
+def drawing(read: str = "logits", head: str = "untied") -> str:
+    """A model that draws its tokens, by what it returns and by what its last weights are."""
+    source = DRAWS.format(read=READ[read][0], chances=READ[read][1])
+    if head in ("tied", "tied, with a norm"):
+        source = source.replace(UNTIED, TIED)
+    if head == "a raw matrix":
+        source = source.replace(UNTIED, "self.w = nn.Parameter(torch.randn(n_embd, vocab_size))")
+        source = source.replace("self.head(x)", "x @ self.w")
+    if head == "tied, with a norm":
+        source = source.replace("self.kept,", "self.norm = nn.LayerNorm(n_embd)\n        self.kept,", 1)
+        source = source.replace("return self.head(x), new", NORMED)
+    if head == "capped":
+        source = source.replace("self.head(x), new", "5 * torch.tanh(self.head(x) / 5), new")
+    return source
+
+
+@pytest.mark.parametrize(
+    ("read", "head"),
+    [
+        ("logits", "untied"),
+        ("log-probabilities", "untied"),
+        ("probabilities", "untied"),
+        ("logits", "a raw matrix"),
+        ("logits", "tied, with a norm"),
+        ("probabilities", "tied, with a norm"),
+    ],
+)
+def test_what_draws_its_tokens_is_judged_with_logits_that_leave_nothing_to_chance(tmp_path, read, head):
+    right = drawing(read, head)
+    claims = ("generate-length", "generate", "generate-beyond")
+    found = verdicts(tmp_path, right, *claims)
+    assert {v.verdict for v in found.values()} == {"passed"}, [v.failure for v in found.values()]
+    for n, (old, new, claim) in enumerate(
+        [
+            ("ids[:, -self.size :]", "ids[:, : self.size]", "generate-beyond"),
+            ("[:, -1]\n", "[:, 0]\n", "generate"),
+            ("ids[:, -self.size :]", "ids[:, -1:]", "generate"),
+            ("multinomial(shown", "multinomial(shown.flip(-1)", "generate"),
+        ]
+    ):
+        wrong = right.replace(old, new)
+        assert wrong != right
+        assert verdicts(tmp_path, wrong, claim, name=f"wrong{n}.py")[claim].verdict == "failed", (old, new)
+
+
+@pytest.mark.parametrize("head", ["tied", "capped"])
+def test_what_draws_from_logits_that_cannot_be_made_larger_is_judged_on_its_length_alone(tmp_path, head):
+    found = verdicts(tmp_path, drawing("logits", head), "generate-length", "generate")
     assert [v.verdict for v in found.values()] == ["passed", "unsupported"]
-    best = "logits = logits if top_k is None else logits.where(logits == logits.amax(-1, True), -math.inf)"
-    told = source.replace("max_new_tokens):", "max_new_tokens, top_k=None):")
-    told = told.replace("token =", best + "\n            token =")
-    assert verdicts(tmp_path, told, "generate", name="told.py")["generate"].verdict == "passed"
+    assert "draws its tokens" in found["generate"].reason
+
+
+def test_how_a_method_that_draws_was_judged_is_said(tmp_path):
+    (tmp_path / "model.py").write_text(drawing(), "utf-8")
+    report = check(tmp_path / "model.py", spec=SPEC, claims="language-model.generate", in_process=True)
+    said = next(bound.conventions for bound in report.binding if bound.role == "language_model")
+    assert "generate, samples (judged with sharpened logits)" in str(said)
+
+
+def test_a_method_that_can_be_told_to_take_the_best_token_is_told_so(tmp_path):
+    source = drawing().replace("ids, max_new_tokens)", "ids, max_new_tokens, top_k=None)")
+    best = "shown = shown if top_k is None else shown.where(shown == shown.amax(-1, True), -math.inf)"
+    source = source.replace("            token =", f"            {best}\n            token =")
+    assert verdicts(tmp_path, source, "generate")["generate"].verdict == "passed"
+
+
+ONE = (
+    MODEL
+    + """    def forward(self, ids):
+        return self.body(ids, None, 0)[0]
+
+    def generate(self, ids, max_new_tokens, temperature=1.0, top_k=None):
+        for _ in range(max_new_tokens):
+            logits = self(ids[:, -self.size :])[:, -1] / temperature
+            if top_k is not None:
+                least = logits.topk(top_k).values[:, -1:]
+                logits = logits.masked_fill(logits < least, -math.inf)
+            token = torch.multinomial(logits.softmax(-1), 1)
+            {ending}
+        return ids
+"""
+)
+ENDINGS = {
+    "kept": """ids = torch.cat([ids, token], 1)
+            if token.item() == 2:
+                break""",
+    "left out": """if token.item() == 2:
+                break
+            ids = torch.cat([ids, token], 1)""",
+    "never": "ids = torch.cat([ids, torch.full((1, 1), token.item())], 1)",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_takes_one_prompt_at_a_time_is_given_one(tmp_path, ending):
+    right = ONE.format(ending=ENDINGS[ending])
+    claims = ("generate-length", "generate-none", "generate", "generate-cold", "generate-beyond")
+    found = verdicts(tmp_path, right, *claims)
+    assert {v.verdict for v in found.values()} == {"passed"}, [(v.reason, v.failure) for v in found.values()]
+    for n, (old, new, claim) in enumerate(
+        [
+            ("range(max_new_tokens)", "range(max_new_tokens - 1)", "generate-length"),
+            ("[:, -1] / temp", "[:, 0] / temp", "generate"),
+            ("/ temperature", "* temperature", "generate-cold"),
+            ("ids[:, -self.size :]", "ids[:, : self.size]", "generate-beyond"),
+        ]
+    ):
+        wrong = right.replace(old, new)
+        assert wrong != right
+        assert verdicts(tmp_path, wrong, claim, name=f"wrong{n}.py")[claim].verdict == "failed", (old, new)
+
+
+def test_two_prompts_that_fail_with_an_option_alone_are_not_excused(tmp_path):
+    right = ONE.format(ending="ids = torch.cat([ids, token], 1)")
+    assert verdicts(tmp_path, right, "generate-length")["generate-length"].verdict == "passed"
+    wrong = right.replace("[:, -1:]\n                logits =", "[:, -1]\n                logits =")
+    assert wrong != right
+    found = verdicts(tmp_path, wrong, "generate-length", "generate", name="wrong.py")
+    assert {v.verdict for v in found.values()} <= {"errored", "blocked"}, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("ids, max_new_tokens", "ids, max_new_tokens, tokenizer", "its generate needs 'tokenizer'"),
+        ("ids, max_new_tokens", "something, max_new_tokens", "its generate "),
+        ("def generate", "def produce", "it has no generate"),
+    ],
+)
+def test_why_what_a_model_generates_was_not_judged_is_said(tmp_path, old, new, reason):
+    source = ONE.format(ending="ids = torch.cat([ids, token], 1)").replace(old, new)
+    found = verdicts(tmp_path, source, "generate")["generate"]
+    assert found.verdict == "unsupported"
+    assert found.reason.startswith(reason)
+
+
+def test_what_a_model_that_cannot_be_called_generates_is_not_said_to_be_missing(tmp_path):
+    source = ONE.format(ending="ids = torch.cat([ids, token], 1)").replace(
+        "return self.body(", "return self.nowhere("
+    )
+    found = verdicts(tmp_path, source, "generate")["generate"]
+    assert "was not tried, as no call of the model itself succeeded" in found.reason
 
 
 @pytest.mark.parametrize(

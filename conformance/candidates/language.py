@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -17,8 +17,8 @@ from .answers import at, leaves
 from .caching import CachingSubject
 from .errors import CallFailed
 from .names import plain
-from .parameters import Parameter, match
-from .session import Call
+from .parameters import Parameter, match, named
+from .session import Built, Call
 from .subject import Results, WrongResult, arrange, kind_of
 
 GENERATE = tuple(
@@ -36,7 +36,7 @@ GENERATE_ARGUMENTS = (  # of a method that generates
     _argument(
         "ids",
         "idx ids input_ids prompt prompts tokens x context prompt_ids start_ids inp start_tokens prompt_tokens src "
-        "start seq input_tokens token_ids inputs sequence index initial_tokens",
+        "start seq input_tokens token_ids inputs sequence index initial_tokens data toks in_idx",
     ),
     _argument(
         "n",
@@ -49,18 +49,38 @@ GENERATE_ARGUMENTS = (  # of a method that generates
     _argument("greedy", "greedy"),
     _argument("eos", "eos_id eos_token_id eos eos_token stop_token stop_id end_id eos_idx end_token eot_id"),
     _argument("use_cache", "use_cache cached use_kv_cache kv_cache cache"),
+    _argument("repetition_penalty", "repetition_penalty rep_penalty repeat_penalty"),
     _argument("context", "block_size context_size max_context context_length context_len"),
 )  # fmt: skip
+
+SHARP = 2.0**14  # logits so many times as large: to draw a token is then to choose the most probable one
+PROMPTS = 12  # that tell whether it ends at an id of its own
 
 
 @dataclass(frozen=True)
 class Generator:
-    """How a model's own method generates: its name, its parameters, and whether it can be made greedy."""
+    """How a model's own method generates: its name, its parameters, and whether it can be made greedy.
+
+    Where nothing makes it choose the most probable token, its logits may be made so large that it does.
+    """
 
     method: str
     arguments: Mapping[str, Parameter]
     greedy: str  # "greedy", or "samples" where nothing makes it choose the most probable token
     total: bool = False  # its bound counts the prompt too
+    sharp: bool = False  # it draws, and is judged with logits SHARP times as large
+    single: bool = False  # it takes one prompt at a time
+
+    @property
+    def draws(self) -> bool:
+        """Whether its tokens are left to chance."""
+        return self.greedy == "samples" and not self.sharp
+
+    @property
+    def told(self) -> str:
+        """In words, how it generates and how it is judged."""
+        sharp = " (judged with sharpened logits)" if self.sharp else ""
+        return f"{self.method}, {self.greedy}{sharp}" + (", one prompt at a time" if self.single else "")
 
 
 class LanguageSubject(CachingSubject):
@@ -77,6 +97,11 @@ class LanguageSubject(CachingSubject):
         self.mask_form = self.mask_kind = ""
         self.padding_kind = "int64"
         self.generator: Generator | None = None
+        self.ungenerated = ""  # why it does not generate, though it has a method that does
+        self.sharpening: dict[str, dict[str, Any]] = {}  # by the object's arguments, the weights that do it
+        self.own_end: tuple[int, bool] | None = (
+            None  # the id at which it ends of its own accord; is it returned?
+        )
         if self.framework == "torch" and self.binding.entry["kind"] == "class":
             self.preparation = (
                 "with torch.no_grad():  # weights large enough that small effects are seen",
@@ -346,6 +371,15 @@ class LanguageSubject(CachingSubject):
                 return item.values.reshape(B, T, V)
         return None
 
+    def lacks(self, need: str) -> str:
+        if need != "generate" or not self._generating_methods():
+            return super().lacks(need)
+        if self.problem:
+            return (
+                f"its {self._generating_methods()[0]} was not tried, as no call of the model itself succeeded"
+            )
+        return self.ungenerated
+
     def has(self, need: str) -> bool:
         if need == "generate":
             return self.generator is not None
@@ -374,15 +408,25 @@ class LanguageSubject(CachingSubject):
 
     # generation
 
-    def _probe_generate(self, case: Case) -> None:
+    def _generating_methods(self) -> list[str]:
+        """The methods that generate by their names, the likeliest first."""
         methods = self.binding.entry["methods"] if self.binding.entry["kind"] == "class" else {}
-        for name in sorted(
-            (m for m in methods if plain(m) in GENERATE), key=lambda m: GENERATE.index(plain(m))
-        ):
-            found = match(methods[name] or (), GENERATE_ARGUMENTS, {})
-            if isinstance(found, str) or not {"ids", "n"} <= found.keys():
+        return sorted((m for m in methods if plain(m) in GENERATE), key=lambda m: GENERATE.index(plain(m)))
+
+    def _probe_generate(self, case: Case) -> None:
+        for name in self._generating_methods():
+            parameters = self.binding.entry["methods"][name] or ()
+            found = match(parameters, GENERATE_ARGUMENTS, {})
+            missing = [what for what in ("ids", "n") if what not in found]
+            if isinstance(found, str) or missing:
+                why = (
+                    found
+                    if isinstance(found, str)
+                    else f"has no parameter for {named(GENERATE_ARGUMENTS, missing)}"
+                )
+                self.ungenerated = self.ungenerated or f"its {name} {why}"
                 continue
-            if "use_cache" in found and not self._is_flag(methods[name] or (), found["use_cache"].name):
+            if "use_cache" in found and not self._is_flag(parameters, found["use_cache"].name):
                 found = {argument: place for argument, place in found.items() if argument != "use_cache"}
             sampling = {"do_sample", "greedy", "temperature", "top_k"} & found.keys()
             self.generator = Generator(name, found, "greedy")
@@ -390,10 +434,142 @@ class LanguageSubject(CachingSubject):
             told = bool(sampling & {"do_sample", "greedy", "top_k"}) or "greedy" in plain(name)
             if not told and self._varies(case):
                 greedy = "greedy at a low temperature" if "temperature" in found else "samples"
-                self.generator = replace(self.generator, greedy=greedy)
+                sharp = greedy == "samples" and bool(self._sharpening(case))
+                self.generator = replace(self.generator, greedy=greedy, sharp=sharp)
             self.generator = replace(self.generator, total=self._counts_all(case))
-            self.probed("generation", f"{name}, {self.generator.greedy}")
+            self.generator = replace(self.generator, single=self._takes_one(case))
+            self.probed("generation", self.generator.told)
             return
+
+    def _sharpening(self, case: Case) -> dict[str, Any]:
+        """Weights by which all logits are SHARP times as large, by name; none where that was not found.
+
+        These are of an output layer, or the gain and bias of the last norm where the output layer is tied.
+        """
+        key = self.built(case, self.double).key
+        if key not in self.sharpening:
+            self.sharpening[key] = next(self._sharpened(case), {})
+        return self.sharpening[key]
+
+    def _sharpened(self, case: Case) -> Iterator[dict[str, Any]]:
+        """What makes all logits SHARP times as large, as a pass shows: the weights of one layer, the last first."""
+        case = case.replaced(B=1, T=3)
+        ids = self.draw_ids(case)
+        items = {
+            item["name"]: item["value"]
+            for item in self.session.parameters(self.weighted(case))
+            if item["trainable"] and not item["alias"]
+        }
+        layers: dict[str, list[str]] = {}
+        for name in items:
+            layers.setdefault(name.rpartition(".")[0], []).append(name)
+        added = [name for name, value in items.items() if value.values.shape == (case["V"],)]
+        alone = [[name] for name in items]
+        for names, bias in product((*reversed(layers.values()), *reversed(alone)), (added, [])):
+            larger = {
+                name: replace(items[name], values=SHARP * items[name].values)
+                for name in dict.fromkeys((*names, *bias))
+            }
+            try:
+                before = self._scores(self.whole(ids, case))
+                built = self.weighted(case, "sharpened")
+                self.session.load(built, {**items, **larger})
+                calls = [replace(call, built=built) for call in self.whole_calls(ids, case)]
+                after = self.output_of(self.send(calls)[-1], self.pick, ids.shape)
+            except CallFailed:
+                continue
+            if self._as_large(before, after):
+                yield larger
+
+    def _as_large(self, before: np.ndarray, after: np.ndarray) -> bool:
+        """Whether an output is that of logits SHARP times as large, from the scores of the one before."""
+        expected = SHARP * before
+        values = self.convention("values")
+        if values != "logits":
+            expected = expected - expected.max(axis=-1, keepdims=True)
+            expected = expected - np.log(np.exp(expected).sum(axis=-1, keepdims=True))
+        if values == "probabilities":
+            expected = np.exp(expected)
+        if after.shape != expected.shape or not np.isfinite(expected).all():
+            return False
+        close = 1e-9 if self.double else 1e-4
+        return bool(np.abs(after - expected).max() <= close * np.abs(expected).max())
+
+    def _scores(self, output: np.ndarray) -> np.ndarray:
+        """Logits up to a constant, from whatever the model gives in their place."""
+        if self.convention("values") != "probabilities":
+            return output
+        with np.errstate(divide="ignore"):
+            return np.log(output)
+
+    def lead(self, output: np.ndarray) -> np.ndarray:
+        """By how much the greatest logit leads, as the method that generates is judged, over the last axis."""
+        sharp = self.generator is not None and self.generator.sharp
+        top = np.sort(self._scores(output) if sharp else output, axis=-1)
+        return (SHARP if sharp else 1.0) * (top[..., -1] - top[..., -2])
+
+    def generating(self, case: Case, variant: str = "generating") -> Built:
+        """An object that generates, apart from others, and with sharpened logits where it is judged so.
+
+        Raises OutOfDomain where these are not found for its sizes.
+        """
+        built = self.weighted(case, variant)
+        if self.generator is not None and self.generator.sharp:
+            larger = self._sharpening(case)
+            if not larger:
+                raise OutOfDomain("it draws its tokens, and nothing makes it take the most probable one")
+            self.session.load(built, larger)
+        return built
+
+    def prepared(self, call: Call) -> tuple[str, ...]:
+        names = self.sharpening.get(replace(call.built, variant=self.owner).key, {})
+        if self.generator is None or not self.generator.sharp or call.method != self.generator.method:
+            return super().prepared(call)
+        return (
+            *super().prepared(call),
+            "    # logits so large that to draw a token is to choose the most probable one",
+            f"    for name in {list(names)}:",
+            f"        layer.get_parameter(name).mul_({SHARP:g})",
+        )
+
+    def _takes_one(self, case: Case) -> bool:
+        """Whether two prompts fail, with options and without, where one does not."""
+
+        def works(B: int, bare: bool = False) -> bool:
+            call = self.generation(self.draw_ids(case.replaced(B=B, T=2)), 2, case, bare=bare)
+            own = replace(call, built=self.generating(case))
+            return not isinstance(self.session.calls([own])[0], CallFailed)
+
+        return not self.unbatched and not works(2) and works(1) and not works(2, bare=True)
+
+    def ends_itself(self, case: Case) -> tuple[int, bool] | None:
+        """The id at which it ends of its own accord, and whether that one is returned; None if there is none.
+
+        Of several texts some are then shorter than they should be, and these all end there, and none goes on.
+        """
+        if self.own_end is not None or self.generator is None:
+            return self.own_end
+        n, prompts = 6, self.draw_ids(case.replaced(B=PROMPTS, T=2))
+        built = self.generating(case)
+        calls = [replace(self.generation(ids[None], n, case), built=built) for ids in prompts]
+        begins = prompts.tolist()
+        try:
+            texts = [self.tokens(answer, 1)[0].tolist() for answer in self.session.calls(calls)]
+            if all(text[:2] == begin for begin, text in zip(begins, texts, strict=True)):
+                texts = [text[2:] for text in texts]
+            short = [(begin, text) for begin, text in zip(begins, texts, strict=True) if len(text) < n]
+            if not short or len({len(text) for text in texts}) == 1:
+                return None
+            last = {text[-1] if text else -1 for _, text in short}
+            if len(last) == 1 and not last & {-1, *(token for text in texts for token in text[:-1])}:
+                self.own_end = (min(last), True)
+            elif not self.generator.draws:
+                left_out = {int(self.whole(np.array([[*b, *t]]), case)[0, -1].argmax()) for b, t in short}
+                if len(left_out) == 1 and not left_out & {token for text in texts for token in text}:
+                    self.own_end = (min(left_out), False)
+        except CallFailed:
+            pass
+        return self.own_end
 
     def _probe_precision(self, case: Case) -> None:
         """Float32, where it generates in that alone: a cache of its own may be made so."""
@@ -415,10 +591,16 @@ class LanguageSubject(CachingSubject):
         return not place["has_default"] or isinstance(place["default"], bool)
 
     def _varies(self, case: Case) -> bool:
-        """Whether the same prompt is continued differently: 4 times 7 tokens, by weights as they were drawn."""
+        """Whether the same prompt is continued differently: 4 times 7 tokens, by weights that make none likely."""
         ids = self.draw_ids(case.replaced(B=1, T=1))
-        built = self.built(case, self.double)
-        call = replace(self.generation(ids, 7, case), built=replace(built, variant="as drawn"))
+        built = self.weighted(case, "of little weight")
+        small = {
+            item["name"]: replace(item["value"], values=0.01 * item["value"].values)
+            for item in self.session.parameters(built)
+            if item["trainable"] and not item["alias"]
+        }
+        self.session.load(built, small)
+        call = replace(self.generation(ids, 7, case), built=built)
         answers = self.session.calls([call] * 4)
         try:
             rows = [self.tokens(answer, 1).tolist() for answer in answers]
@@ -438,13 +620,16 @@ class LanguageSubject(CachingSubject):
             return False
         return found.shape[1] == 5 and np.array_equal(found[:, :2], ids)
 
-    def generation(self, ids: np.ndarray, n: int, case: Case, **options: Any) -> Call:
-        """The call that continues ``ids`` by n tokens, greedily where that can be asked for."""
+    def generation(self, ids: np.ndarray, n: int, case: Case, *, bare: bool = False, **options: Any) -> Call:
+        """The call that continues ``ids`` by n tokens, greedily where that can be asked for.
+
+        A bare one leaves everything at its default that has one.
+        """
         generator = self.generator
         if generator is None:
             raise OutOfDomain("it has no method that generates")
         bound = n + ids.shape[1] if generator.total else n
-        given: dict[str, Any] = {"ids": self._ids(ids), "n": bound}
+        given: dict[str, Any] = {"ids": self._ids(ids), "n": bound, "repetition_penalty": 1.0}
         if generator.greedy != "samples":
             given |= {"do_sample": False, "greedy": True}
             if not {"do_sample", "greedy"} & generator.arguments.keys():
@@ -459,7 +644,14 @@ class LanguageSubject(CachingSubject):
         )
         given |= options
         kept = {name: value for name, value in given.items() if name in generator.arguments}
-        if self._required(generator, "eos") and "eos" not in kept:
+        if bare:
+            kept = {
+                name: value
+                for name, value in kept.items()
+                if name in ("ids", "n") or self._required(generator, name)
+            }
+        ends = generator.arguments.get("eos")  # none of these prompts shall end where it ends by default
+        if ends is not None and "eos" not in kept and (ends.fixed or not ends.has_default):
             kept["eos"] = case["V"] + 5
         args, kwargs = arrange(generator.arguments, kept)
         return Call(self.weighted(case), generator.method, args, kwargs)

@@ -98,6 +98,14 @@ class Subject:
             "constructor": self.binding.entry["kind"] == "class",
         }[need]
 
+    def lacks(self, need: str) -> str:
+        """Why it does not have a need, where there is more to say than that; otherwise nothing."""
+        return ""
+
+    def prepared(self, call: Call) -> tuple[str, ...]:
+        """The lines of a snippet that prepare ``layer`` for a call."""
+        return self.preparation
+
     def call(self, inputs: Inputs, fresh: bool = False) -> Results:
         """Canonical results for canonical inputs, remembered unless ``fresh``.
 

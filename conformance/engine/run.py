@@ -170,7 +170,7 @@ def unsupported(claim: Claim, subject: Subject) -> str:
             return f"its convention of {convention} is {value} ({how})"
     for need in claim.needs:
         if not subject.has(need):
-            return {
+            return subject.lacks(need) or {
                 "batches": "it takes single sequences",
                 "gradient": "it is not differentiable by PyTorch",
                 "mask": "it takes no mask",

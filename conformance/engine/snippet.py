@@ -110,7 +110,7 @@ def _construction(trial: Trial, call: Call) -> list[str]:
     lines.append(f"layer = {call.built.path.partition(':')[2]}({_arguments(call.built.args, given)})")
     if trial.subject.binding.entry["module_class"]:
         lines.append("layer.eval()" if not call.built.double else "layer.eval().double()")
-    return [*lines, *trial.subject.preparation]
+    return [*lines, *trial.subject.prepared(call)]
 
 
 def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:

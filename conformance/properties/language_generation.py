@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,10 @@ __all__ = [
 ]
 
 PROMPTS = 12  # from which those are taken that tell most
-COLD, LEAD = 0.01, 0.4  # at this temperature, and with this lead, another token comes up in 1 of 1e17 draws
+MANY = 60  # of these, where many a model repeats one token
+CERTAIN = 40.0  # with this lead of a logit, another token comes up in 1 of 1e17 draws
+COLD = 0.01
+LEAD = CERTAIN * COLD
 
 
 def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
@@ -31,7 +35,8 @@ def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
     Raises OutOfDomain where two logits are too close to tell which is greater.
     """
     tokens, leads = _leading(trial, ids, n)
-    if (leads < 1e-4).any():
+    generator = subject_of(trial).generator
+    if (leads < (CERTAIN if generator is not None and generator.sharp else 1e-4)).any():
         raise trial.skip("two logits are almost equal")
     return tokens
 
@@ -44,32 +49,59 @@ def _leading(trial: Trial, ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndar
         last = whole(trial, found[:, -room:])[:, -1]
         if last.ndim != 2 or last.shape[1] != trial.case["V"]:
             raise trial.skip("the logits have another shape")
-        top = np.sort(last, axis=-1)
-        leads = np.concatenate([leads, top[:, -1:] - top[:, -2:-1]], axis=1)
+        leads = np.concatenate([leads, subject_of(trial).lead(last)[:, None]], axis=1)
         found = np.concatenate([found, last.argmax(axis=-1)[:, None]], axis=1)
     return found[:, ids.shape[1] :], leads
 
 
-def _generated(trial: Trial, ids: np.ndarray, n: int, **options: object) -> np.ndarray:
+def _generated(trial: Trial, ids: np.ndarray, n: int, **options: Any) -> np.ndarray:
     """What the candidate's own method returns for a prompt, (B, ·)."""
     subject = subject_of(trial)
+    generator = subject.generator
     # Each claim has an object of its own: what another claim generated leaves no trace in it.
-    own = subject.weighted(trial.case, f"generating for {trial.claim.id}")
+    own = subject.generating(trial.case, f"generating for {trial.claim.id}")
     call = replace(subject.generation(ids, n, trial.case, **options), built=own)
     subject.last_calls = (call,)
     trial.shown = {"prompt": ids, "n": n}
-    if subject.unbatched and len(ids) > 1:
-        rows = [_generated(trial, ids[b : b + 1], n, **options) for b in range(len(ids))]
-        if len({row.shape for row in rows}) > 1:
-            raise Violation("for prompts of one length it returned different numbers of tokens")
-        return np.concatenate(rows)
+    one = generator is not None and generator.single
+    if (subject.unbatched or one) and len(ids) > 1:
+        return _one_by_one(trial, ids, n, **options)
     answer = subject.session.calls([call])[0]
-    if isinstance(answer, CallFailed) and answer.kind == "exception" and len(ids) > 1:
-        single = subject.generation(ids[:1], n, trial.case, **options)
-        alone = subject.session.calls([replace(single, built=own)])[0]
-        if not isinstance(alone, CallFailed):
-            raise trial.skip("it takes one prompt at a time")
-    return subject.tokens(answer, len(ids))
+    if (
+        isinstance(answer, CallFailed)
+        and answer.kind == "exception"
+        and len(ids) > 1
+        and options.get("use_cache")
+    ):
+        return _one_by_one(trial, ids, n, **options)  # its cache may have room for one prompt
+    tokens = subject.tokens(answer, len(ids))
+    _not_ended(trial, ids, n, tokens)
+    return tokens
+
+
+def _one_by_one(trial: Trial, ids: np.ndarray, n: int, **options: Any) -> np.ndarray:
+    """What it returns for each prompt by itself, (B, ·)."""
+    rows = [_generated(trial, ids[b : b + 1], n, **options) for b in range(len(ids))]
+    if len({row.shape for row in rows}) > 1:
+        raise Violation("for prompts of one length it returned different numbers of tokens")
+    return np.concatenate(rows)
+
+
+def _not_ended(trial: Trial, ids: np.ndarray, n: int, tokens: np.ndarray) -> None:
+    """Raises OutOfDomain where a text is short since it came to an id at which it ends of its own accord."""
+    subject, T = subject_of(trial), ids.shape[1]
+    behind = np.array_equal(tokens[:, :T], ids)
+    if tokens.shape[1] >= T + n or (tokens.shape[1] == n and not behind):
+        return
+    with trial.aside():
+        end = subject.ends_itself(trial.case)
+        new = tokens[:, T:] if behind else tokens
+        if end is None:
+            return
+        token, kept = end
+        last = new[:, -1:] if kept else whole(trial, np.concatenate([ids, new], axis=1))[:, -1:].argmax(-1)
+    if last.size and (last == token).all():
+        raise trial.skip("it ends of its own accord")
 
 
 def _paths(trial: Trial) -> list[dict[str, object]]:
@@ -177,7 +209,7 @@ def _reading(trial: Trial, ids: np.ndarray, new: np.ndarray) -> str:
 
 def _only_greedy(trial: Trial) -> None:
     generator = subject_of(trial).generator
-    if generator is None or generator.greedy == "samples":
+    if generator is None or generator.draws:
         raise trial.skip("it draws its tokens, and nothing makes it take the most probable one")
 
 
@@ -233,7 +265,7 @@ def _changing(trial: Trial, n: int) -> np.ndarray:
     Where a text only repeats one token, tokens of the wrong part of it show nothing.
     """
     case = trial.case
-    ids = subject_of(trial).draw_ids(case.replaced(B=PROMPTS))
+    ids = subject_of(trial).draw_ids(case.replaced(B=MANY))
     T, room, found = ids.shape[1], case["max_len"], ids
     for _ in range(n):
         last = whole(trial, found[:, -room:])[:, -1]
