@@ -53,7 +53,7 @@ GENERATE_ARGUMENTS = (  # of a method that generates
     _argument("context", "block_size context_size max_context context_length context_len"),
 )  # fmt: skip
 
-SHARP = 2.0**14  # logits so many times as large: to draw a token is then to choose the most probable one
+SHARP = 2.0**10  # logits so many times as large: to draw is then to choose, and half precision takes them
 PROMPTS = 12  # that tell whether it ends at an id of its own
 
 

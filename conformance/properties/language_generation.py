@@ -35,10 +35,15 @@ def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
     Raises OutOfDomain where two logits are too close to tell which is greater.
     """
     tokens, leads = _leading(trial, ids, n)
-    generator = subject_of(trial).generator
-    if (leads < (CERTAIN if generator is not None and generator.sharp else 1e-4)).any():
+    if not _clear(trial, leads).all():
         raise trial.skip("two logits are almost equal")
     return tokens
+
+
+def _clear(trial: Trial, leads: np.ndarray) -> np.ndarray:
+    """Which rows (B,) leave no doubt about any token: the greatest logit leads, by much where tokens are drawn."""
+    generator = subject_of(trial).generator
+    return (leads >= (CERTAIN if generator is not None and generator.sharp else 1e-4)).all(axis=1)
 
 
 def _leading(trial: Trial, ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -218,6 +223,11 @@ def lm_generates_greedily(trial: Trial) -> None:
     as_declared(trial)
     _only_greedy(trial)
     ids, n = content_of(trial), trial.case["n"]
+    if not _clear(trial, _leading(trial, ids, n)[1]).all():
+        others = subject_of(trial).draw_ids(trial.case.replaced(B=PROMPTS))
+        ids = others[_clear(trial, _leading(trial, others, n)[1])][: trial.case["B"]]
+        if not len(ids):
+            raise trial.skip("two logits are almost equal")
     expected = _greedy(trial, ids, n)
     for options in _paths(trial):
         _same_tokens(trial, ids, expected, _new(ids, n, _generated(trial, ids, n, **options)), _path(options))
@@ -266,13 +276,9 @@ def _changing(trial: Trial, n: int) -> np.ndarray:
     """
     case = trial.case
     ids = subject_of(trial).draw_ids(case.replaced(B=MANY))
-    T, room, found = ids.shape[1], case["max_len"], ids
-    for _ in range(n):
-        last = whole(trial, found[:, -room:])[:, -1]
-        if last.ndim != 2:
-            raise trial.skip("the logits have another shape")
-        found = np.concatenate([found, last.argmax(axis=-1)[:, None]], axis=1)
-    changes = (np.diff(found[:, max(room, T) :], axis=1) != 0).sum(axis=1)
+    tokens, leads = _leading(trial, ids, n)
+    changes = (np.diff(tokens[:, max(case["max_len"] - ids.shape[1], 0) :], axis=1) != 0).sum(axis=1)
+    changes = np.where(_clear(trial, leads), changes, -1)
     return ids[np.argsort(-changes, kind="stable")[: case["B"]]]
 
 
