@@ -43,7 +43,8 @@ def _greedy(trial: Trial, ids: np.ndarray, n: int) -> np.ndarray:
 def _clear(trial: Trial, leads: np.ndarray) -> np.ndarray:
     """Which rows (B,) leave no doubt about any token: the greatest logit leads, by much where tokens are drawn."""
     generator = subject_of(trial).generator
-    return (leads >= (CERTAIN if generator is not None and generator.sharp else 1e-4)).all(axis=1)
+    least = CERTAIN if generator is not None and generator.sharp else 1e-4
+    return np.all(leads >= least, axis=1)
 
 
 def _leading(trial: Trial, ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
