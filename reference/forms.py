@@ -1,4 +1,4 @@
-"""The decoder stack in the forms that correct ones have, and with the mistakes that it is known for."""
+"""Forms that correct code has: the decoder stack, also with the mistakes that it is known for, and heads apart."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .baseline.layers import MultiHeadAttention
 from .baseline.masks import build_causal_mask
 from .baseline.positions import positional_encoding
 
@@ -104,3 +105,43 @@ class Stack(nn.Module):
         if fault == "probabilities":
             return scores.softmax(dim=-1)
         return scores.log_softmax(dim=-1) if form.logarithms else scores
+
+
+class _IntoHeads(nn.Linear):
+    """A projection of which head a gets the features a, a + h, a + 2h, …, in the order of the heads."""
+
+    n_heads: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return super().forward(input).unflatten(-1, (-1, self.n_heads)).transpose(-2, -1).flatten(-2)
+
+
+class _FromHeads(nn.Linear):
+    """A projection of the first features of all heads, then the second of all, …"""
+
+    n_heads: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return super().forward(input.unflatten(-1, (self.n_heads, -1)).transpose(-2, -1).flatten(-2))
+
+
+def take_heads_apart(module: nn.Module, rows: bool, columns: bool) -> int:
+    """Give heads features that do not stand together, where they are projected (``rows``), merged, or both.
+
+    That is another order of the weights' rows or columns, and nothing else.  Returns the number of heads, or 0 where
+    it makes no difference or would show in the output.
+    """
+    heads = 0
+    for part in list(module.modules()):
+        if type(part) is not MultiHeadAttention or part.n_heads in (1, part.d_model):
+            continue
+        if columns and not isinstance(part.w_o, nn.Linear):
+            return 0  # without an output projection the order of what is merged is the order of the output
+        for name in (*("w_q", "w_k", "w_v") * rows, *("w_o",) * columns):
+            kind = _FromHeads if name == "w_o" else _IntoHeads
+            projection = kind(part.d_model, part.d_model)
+            projection.n_heads = heads = part.n_heads
+            setattr(part, name, projection)
+    return heads

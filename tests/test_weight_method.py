@@ -213,6 +213,104 @@ def test_what_only_random_weights_show_is_refuted(recomputed, mistake):
     assert verdict.verdict in ("failed", "inconclusive")[: 2 - told_apart], (verdict.verdict, verdict.reason)
 
 
+# heads whose features do not stand together
+
+APART = """
+import torch
+from torch import nn
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.h, self.dk = n_heads, d_model // n_heads
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = SPLIT
+        y = (q @ k.mT / self.dk**0.5).softmax(-1) @ v  # (B, h, T, dk)
+        return self.out(MERGE)
+
+class DecoderBlock(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff):
+        super().__init__()
+        self.own, self.cross = Attention(d_model, n_heads), Attention(d_model, n_heads)
+        self.w1, self.w2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range(3))
+
+    def forward(self, x, memory, causal_mask=None):
+        x = self.norms[0](x + self.own(x, x, causal_mask))
+        x = self.norms[1](x + self.cross(x, memory))
+        return self.norms[2](x + self.w2(self.w1(x).relu()))
+
+class Attention(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h, self.dk = h, d // h
+        self.q, self.k, self.v, self.out = (nn.Linear(d, d) for _ in range(4))
+
+    def forward(self, x, z, mask=None):
+        B, T, D = x.shape
+        q, k, v = (f(i) for f, i in ((self.q, x), (self.k, z), (self.v, z)))
+        q, k, v = (HEADS for i in (q, k, v))
+        scores = q @ k.mT / self.dk**0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask, -torch.inf)
+        y = scores.softmax(-1) @ v
+        return self.out(MERGE)
+"""
+SPLITS = {
+    "d k h": "self.qkv(x).view(B, T, self.dk, 3, self.h).permute(3, 0, 4, 1, 2)",
+    "d h k": "self.qkv(x).view(B, T, self.dk, self.h, 3).permute(4, 0, 3, 1, 2)",
+    "k d h": "self.qkv(x).view(B, T, 3, self.dk, self.h).permute(2, 0, 4, 1, 3)",
+    "k h d": "self.qkv(x).view(B, T, 3, self.h, self.dk).permute(2, 0, 3, 1, 4)",
+    "h d k": "self.qkv(x).view(B, T, self.h, self.dk, 3).permute(4, 0, 2, 1, 3)",
+    "h k d": "self.qkv(x).view(B, T, self.h, 3, self.dk).permute(3, 0, 2, 1, 4)",
+}
+HEADS = {
+    "h d": "i.view(B, -1, self.h, self.dk).transpose(1, 2)",
+    "d h": "i.view(B, -1, self.dk, self.h).permute(0, 3, 1, 2)",
+}
+MERGES = {"h d": "y.transpose(1, 2).reshape(B, T, D)", "d h": "y.permute(0, 2, 3, 1).reshape(B, T, D)"}
+
+
+def heads_apart(tmp_path, claim, split=SPLITS["d k h"], heads=HEADS["d h"], merge=MERGES["h d"]):
+    path = tmp_path / "candidate.py"
+    path.write_text(APART.replace("SPLIT", split).replace("HEADS", heads).replace("MERGE", merge), "utf-8")
+    claims = [replace(SPEC.claims[claim], rests_on=())]
+    return judge(path, claims=claims, examples=6)[claim]
+
+
+@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_heads_may_have_features_in_any_order(tmp_path, split, merge):
+    verdict = heads_apart(tmp_path, "multihead.recomputed", SPLITS[split], merge=MERGES[merge])
+    assert verdict.verdict == "passed", (verdict.reason, verdict.failure)
+
+
+@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize("heads", HEADS)
+def test_heads_of_a_block_may_have_features_in_any_order(tmp_path, heads, merge):
+    verdict = heads_apart(tmp_path, "decoder-block.recomputed", heads=HEADS[heads], merge=MERGES[merge])
+    assert verdict.verdict == "passed", (verdict.reason, verdict.failure)
+
+
+@pytest.mark.parametrize(
+    ("split", "merge"),
+    [
+        ("self.qkv(x).view(B, self.dk, T, 3, self.h).permute(3, 0, 4, 2, 1)", MERGES["h d"]),
+        ("self.qkv(x).view(B, self.h, T, 3, self.dk).permute(3, 0, 1, 2, 4)", MERGES["d h"]),
+        ("self.qkv(x).view(B, T, self.dk, 3, self.h).permute(3, 0, 4, 1, 2)", "y.reshape(B, T, D)"),
+        (SPLITS["d k h"], "y[:, [0] * self.h].transpose(1, 2).reshape(B, T, D)"),
+        (SPLITS["d k h"], "(y * self.dk**0.5).transpose(1, 2).reshape(B, T, D)"),
+        (SPLITS["d k h"].replace("3, 0, 4, 1, 2", "3, 0, 1, 2, 4"), "y.transpose(1, 2).reshape(B, T, D)"),
+    ],
+    ids=["positions in the split", "by view", "merged by view", "one head", "scaled", "within positions"],
+)
+def test_heads_that_mix_what_they_should_not_are_refuted(tmp_path, split, merge):
+    assert heads_apart(tmp_path, "multihead.recomputed", split, merge=merge).verdict in ("failed", "errored")
+
+
 # what is the author's own choice
 
 

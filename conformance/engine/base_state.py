@@ -32,7 +32,9 @@ class Rule:
     wide: np.ndarray  # (inner, width)
     words: int = 0  # the vocabulary, where there is an embedding
     embedding: np.ndarray | None = None  # (words, width)
-    interleaved: bool = False  # packed projections stand side by side in each unit, not one after another
+    together: int = (
+        0  # rows of one packed projection that stand together before the next one's; 0: all of them
+    )
 
     def kind(self, shape: tuple[int, ...], gain: bool) -> str:
         """``gain``, ``vector``, ``feed-forward``, ``attention``, or nothing where the shape says nothing."""
@@ -74,10 +76,11 @@ class Rule:
             places = np.indices(shape)
             first, second = (places[k] for k, n in enumerate(shape) if n != 1 and n % self.unit == 0)
             packs = {n: n // self.width for n in shape if n in (2 * self.width, 3 * self.width)}
-            if self.interleaved and packs:
-                sizes = [n for n in shape if n != 1 and n % self.unit == 0]
+            if self.together and packs:
+                k, sizes = self.together, [n for n in shape if n != 1 and n % self.unit == 0]
                 first, second = (
-                    place // packs.get(n, 1) for place, n in zip((first, second), sizes, strict=True)
+                    place // (packs.get(n, 1) * k) * k + place % k
+                    for place, n in zip((first, second), sizes, strict=True)
                 )
             return self.square[first % self.unit, second % self.unit]
         return None

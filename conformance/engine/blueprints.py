@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import numpy as np
 
 from ...reference import faults, kin
 from ...reference.baseline import layers
+from ...reference.forms import take_heads_apart
 from .base_state import base_state, inner_width, is_gain
 from .cases import Case, Inputs, OutOfDomain
 from .kin import Kin
@@ -149,6 +152,16 @@ def forms(subject: LayerSubject, case: Case, heads: Sequence[int], inner: int) -
         yield Blueprint(build(), run, told)
 
 
+def heads_apart(ordinary: Iterator[Blueprint]) -> Iterator[Blueprint]:
+    """The same forms with heads whose features do not stand together: other orders of a layer's weights."""
+    for blueprint in ordinary:
+        for rows, columns in ((True, False), (False, True), (True, True)):
+            module = copy.deepcopy(blueprint.module)
+            heads = take_heads_apart(module, rows, columns)
+            if heads:
+                yield replace(blueprint, module=module, together=(*blueprint.together, heads))
+
+
 def block_builds(
     subject: LayerSubject, width: int, heads: Sequence[int], inner: int
 ) -> Iterator[tuple[Callable[[], Any], Callable[..., Tensor], Mapping[str, str]]]:
@@ -247,6 +260,7 @@ def matched(subject: LayerSubject, case: Case) -> Matched:
         return matcher.match(
             forms(subject, case, heads, inner),
             lambda nearest: () if subject.tentative else known_faults(subject, case, heads, inner, nearest),
+            heads_apart(forms(subject, case, heads, inner)),
         )
 
     try:

@@ -62,8 +62,8 @@ class Kin(Matcher):
 
     def _answers(self) -> Iterable[np.ndarray]:
         """The output in the base state, for each way in which packed weights may lie."""
-        for interleaved in (False, True):
-            base = replace(self.base, interleaved=interleaved)
+        for together in (0, 1):
+            base = replace(self.base, together=together)
             self._set(base)
             inside = {w.name: w.value for w in self.own if self._is_inside(base, w.value)}
             if inside:

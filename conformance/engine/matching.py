@@ -48,6 +48,7 @@ class Blueprint:
     mutant: str = ""  # of the fault, where it is one of them
     weights: Callable[[nn.Module, Inputs], Tensor] | None = None  # of attention, (B, h, T, S)
     details: Mapping[str, Any] = field(default_factory=dict)  # how the module was built
+    together: tuple[int, ...] = (0, 1)  # how packed weights may lie (see Rule)
 
 
 class Undetermined(Exception):
@@ -152,10 +153,11 @@ class Matcher:
         self.state: dict[str, np.ndarray] = {}  # what all others hold
         self._values: dict[Any, tuple[Rule, Tensor]] = {}
 
-    def match(self, forms: Iterable[Blueprint], faults: Faults) -> Matched:
+    def match(self, forms: Iterable[Blueprint], faults: Faults, rarer: Iterable[Blueprint] = ()) -> Matched:
         """Find the blueprint that the layer follows, and carry random weights over.
 
-        ``faults`` makes blueprints with a known mistake each, given the right ones, the nearest first.
+        ``rarer`` forms are tried where none of the ``forms`` fits.  ``faults`` makes blueprints with a known
+        mistake each, given the right ones, the nearest first.
 
         Raises:
             Departs: the layer computes something else.
@@ -166,28 +168,36 @@ class Matcher:
         if found is not None:
             return found
         packed = {2 * self.base.width, 3 * self.base.width}
-        ways = (False, True) if any(n in packed for p in self.own for n in p.value.shape) else (False,)
-        outputs = []  # of the candidate in the base state, for each way in which packed weights may lie
-        for interleaved in ways:
-            self._set(replace(self.base, interleaved=interleaved))
-            outputs.append(self.layer.output(self.probe))
-        columns = []
-        for blueprint in blueprints:
-            expected = self._in_base(blueprint)
-            columns.append([self._far(observed, expected) for observed in outputs])
-            if min(columns[-1]) < EXACT:
-                break
-        distances = np.array(columns).T
-        way, n = divmod(int(np.argmin(distances)), len(columns))
-        if EXACT < distances[way, n] < 0.02:
-            distances[way, n] = self._fit_epsilon(blueprints[n], outputs[way], distances[way, n])
-        if distances[way, n] <= (2e-5 if self.single else CLOSE):
-            self.base = replace(self.base, interleaved=ways[way])
-            self._set(self.base)
-            self._prepare(blueprints[n].module, self.base)
-            return self._carry_over(blueprints[n])
-        nearest = [blueprints[k] for k in np.argsort(distances[0], kind="stable")]
-        raise self._departs(nearest, outputs[0], faults)
+        lies = any(n in packed for p in self.own for n in p.value.shape)
+        outputs: dict[int, np.ndarray] = {}  # of the candidate in the base state, as packed weights may lie
+
+        def output(together: int) -> np.ndarray:
+            if together not in outputs:
+                self._set(replace(self.base, together=together))
+                outputs[together] = self.layer.output(self.probe)
+            return outputs[together]
+
+        nearest: list[Blueprint] = []
+        for group in (blueprints, rarer):
+            tried = []
+            for blueprint in group:
+                expected = self._in_base(blueprint)
+                ways = blueprint.together if lies else (0,)
+                tried.append([(self._far(output(way), expected), way, blueprint) for way in ways])
+                if min(row[0] for row in tried[-1]) < EXACT:
+                    break
+            if not tried:
+                continue
+            far, way, blueprint = min((row for rows in tried for row in rows), key=lambda row: row[0])
+            if EXACT < far < 0.02:
+                far = self._fit_epsilon(blueprint, output(way), far)
+            if far <= (2e-5 if self.single else CLOSE):
+                self.base = replace(self.base, together=way)
+                self._set(self.base)
+                self._prepare(blueprint.module, self.base)
+                return self._carry_over(blueprint)
+            nearest += [rows[0][2] for rows in sorted(tried, key=lambda rows: rows[0][0])]
+        raise self._departs(nearest, output(0), faults)
 
     def _by_name(self, blueprints: _AsNeeded) -> Matched | None:
         """Whoever names and shapes everything as the reference does needs no telling apart: a short cut."""
