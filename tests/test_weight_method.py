@@ -213,6 +213,50 @@ def test_what_only_random_weights_show_is_refuted(recomputed, mistake):
     assert verdict.verdict in ("failed", "inconclusive")[: 2 - told_apart], (verdict.verdict, verdict.reason)
 
 
+# where the fault lies
+
+PRE_NORM = (
+    BLOCK.replace("nn.LayerNorm(d_model, eps=1e-5)", "Norm(d_model)")
+    .replace(
+        "self.norms[0](x + self.own(x, x, x, attn_mask=causal_mask)[0])", "x + self.mixed(x, causal_mask)"
+    )
+    .replace(
+        "self.norms[1](x + self.cross(x, memory, memory)[0])",
+        "x + self.cross(self.norms[1](x), memory, memory)[0]",
+    )
+    .replace("self.norms[2](x + self.w2(self.w1(x).relu()))", "x + self.w2(self.w1(self.norms[2](x)).relu())")
+    + """
+    def mixed(self, x, mask):
+        y = self.norms[0](x)
+        return self.own(y, y, y, attn_mask=mask)[0]
+
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / ROOT * self.weight + self.bias
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("root", "ff", "told"),
+    [
+        ("(x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()", ".relu()", ""),
+        ("(x.var(-1, keepdim=True, unbiased=False) + 1e-5)", ".relu()", "in the norms or residuals"),
+        (
+            "(x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()",
+            ".relu().sqrt()",
+            "lies in the feed-forward, or in a norm or a residual",
+        ),
+    ],
+    ids=["right", "norms without the root", "feed-forward"],
+)
+def test_a_sublayer_is_not_accused_of_what_its_norm_may_do(recomputed, root, ff, told):
+    verdict = recomputed(("ROOT", root), (".relu()", ff), source=PRE_NORM)
+    assert verdict.verdict == ("failed" if told else "passed"), (verdict.reason, verdict.failure)
+    assert told in (verdict.failure.what if verdict.failure else "")
+
+
 # heads whose features do not stand together
 
 APART = """

@@ -346,13 +346,26 @@ class Matcher:
             quiet = self.probe.replaced(memory=np.zeros_like(self.probe["memory"]))
             stages[2] = (*stages[2][:2], quiet)
             stages.append(("the cross-attention", ("feed-forward",), self.probe))
+        differing = []
         for part, zero, inputs in stages:
             self._set(self.base, zero)
             observed = self.layer.output(inputs)
             if not any(self._agrees(observed, blueprint, zero, inputs) for blueprint in blueprints):
                 off = " and ".join(zero) + " weights" + (", and memory," * (inputs is not self.probe))
-                return part, f": the fault lies in {part} (with all {off} at zero it still differs)"
-        return "", ": each part alone is right, so the fault lies in how they are put together"
+                differing.append((part, f"(with all {off} at zero it still differs)"))
+                if len(zero) > 1:
+                    break
+        if not differing:
+            return "", ": each part alone is right, so the fault lies in how they are put together"
+        part, seen = differing[0]
+        if part == stages[0][0]:
+            return part, f": the fault lies in {part} {seen}"
+        if len(differing) == len(stages) - 1:  # the norms before the parts show only where the parts do
+            return (
+                part,
+                ": each part alone differs, so the fault lies in all of them, or in the norms or residuals",
+            )
+        return part, f": the fault lies in {part}, or in a norm or a residual {seen}"
 
     def _agrees(
         self, observed: np.ndarray, blueprint: Blueprint, zero: Sequence[str], inputs: Inputs
