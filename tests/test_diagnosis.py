@@ -238,3 +238,28 @@ def test_where_nan_reaches_a_draw_the_advice_is_about_that(tmp_path: Path) -> No
     found = failures(tmp_path, "sample-token.*", text)
     assert found
     assert all("axis of the softmax" in failure.hint for failure in found.values())
+
+
+def test_a_mistake_is_not_named_for_one_case_that_is_right(tmp_path: Path) -> None:
+    """All that speaks against the other suspects is a single case in which they fail and the object does not."""
+    text = (
+        "import torch\n"
+        "from torch import nn\n"
+        "class CachedSelfAttention(nn.Module):\n"
+        "    def __init__(self, d_model, n_heads):\n"
+        "        super().__init__()\n"
+        "        self.h = n_heads\n"
+        "        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))\n"
+        "    def forward(self, x, cache=None):\n"
+        "        q, k, v = (f(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))\n"
+        "        n = 0 if cache is None else cache[0].size(2)\n"
+        "        if n:\n"
+        "            k = torch.cat([cache[0], k], 2)\n"
+        "            v = torch.cat([cache[1], v] if n == 1 else [v, cache[1]], 2)\n"
+        "        seen = torch.ones(q.size(2), k.size(2)).tril(n).bool()\n"
+        "        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~seen, -torch.inf)\n"
+        "        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)), (k, v)\n"
+    )
+    found = failures(tmp_path, "cached-attention.*", text)
+    assert list(found) == ["cached-attention.steps"]
+    assert name_of(found["cached-attention.steps"]) == ""

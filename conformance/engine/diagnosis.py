@@ -237,6 +237,8 @@ class Doctor:
         telling = [
             same for pair, same in first.agreement().items() if any(o.get(pair, same) != same for o in seen)
         ]
+        if not subject.told_by_answers and len(telling) == 1 and not self._told_by_breaking(first, seen):
+            return None
         mutant, same = first.mutant, [row[3] for row in first.compared]
         likely = Likely(
             mutant.id, mutant.misconception, mutant.correction, len(telling), sum(telling), exact=all(same)
@@ -285,6 +287,14 @@ class Doctor:
             return False
         exact = all(row[3] for row in suspect.compared)
         return not exact or all(self._drawn_alike(subject, suspect, name) for name in explains)
+
+    @staticmethod
+    def _told_by_breaking(suspect: Suspect, others: Sequence[Mapping[tuple[str, Case], bool]]) -> bool:
+        """Whether a case that the object breaks tells a mistake from others, and not only one that it holds."""
+        return any(
+            broke and any(other.get((claim, case), same) != same for other in others)
+            for claim, case, broke, same in suspect.compared
+        )
 
     def _drawn_alike(self, subject: Subject, suspect: Suspect, name: str) -> bool:
         """Whether both break a claim in the same places, in the longest case that was compared."""
