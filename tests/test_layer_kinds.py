@@ -636,3 +636,123 @@ def test_a_function_that_its_author_calls_an_rmsnorm(judge):
     assert verdicts(judge(source, "layer_norm", "formula"))["formula"] == "unsupported"
     source = source.replace("an RMSNorm", "a norm")
     assert verdicts(judge(source, "layer_norm", "formula"))["formula"] == "failed"
+
+
+# gradients by hand
+
+BY_HAND = """
+import math
+import numpy as np
+
+
+class Param:
+    def __init__(self, *shape):
+        self.data = np.random.default_rng(math.prod(shape)).normal(size=shape) / shape[0] ** 0.5
+        self.grad = np.zeros_like(self.data)
+
+
+class Linear:
+    def __init__(self, d_in, d_out):
+        self.w, self.bias = Param(d_in, d_out), np.zeros(d_out)
+        self.d_bias = np.zeros(d_out)
+        self._x = None
+
+    def forward(self, x):
+        self._x = x  # for the way back
+        return x @ self.w.data + self.bias
+
+
+class LayerNorm:
+    def __init__(self, d_model):
+        self.params = {"gain": np.ones(d_model), "bias": np.zeros(d_model)}
+        self.grads = {"gain": np.zeros(d_model), "bias": np.zeros(d_model)}
+
+    def forward(self, x):
+        self._normed = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return self._normed * self.params["GAIN"] + self.params["bias"]
+
+
+class FeedForward:
+    def __init__(self, d_model, d_ff):
+        self.one, self.two = Linear(d_model, d_ff), Linear(d_ff, d_model)
+        EXTRA
+
+    def forward(self, x):
+        return self.two.forward(np.maximum(0, self.one.forward(x)))
+
+
+class MultiHeadAttention:
+    def __init__(self, d_model, n_heads):
+        self.h, self.parts = n_heads, [Linear(d_model, d_model) for _ in range(4)]
+
+    def forward(self, q, k, v, mask=None):
+        def split(x):
+            return x.reshape(*x.shape[:2], self.h, -1).swapaxes(1, 2)
+
+        q, k, v = (split(part.forward(x)) for part, x in zip(self.parts, (q, k, v)))
+        scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = np.where(mask, scores, -1e9)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        self._weights = weights / weights.sum(-1, keepdims=True)
+        x = (self._weights @ v).swapaxes(1, 2)
+        return self.parts[3].forward(x.reshape(*x.shape[:2], -1))
+
+
+class DecoderLayer:
+    def __init__(self, d_model, n_heads, d_ff):
+        self.own, self.cross = MultiHeadAttention(d_model, n_heads), MultiHeadAttention(d_model, n_heads)
+        self.ff, self.norms = FeedForward(d_model, d_ff), [LayerNorm(d_model) for _ in range(3)]
+
+    def forward(self, x, memory, src_mask=None, tgt_mask=None):
+        self._memory = memory
+        x = self.norms[0].forward(x + self.own.forward(x, x, x, tgt_mask))
+        x = self.norms[1].forward(x + self.cross.forward(x, memory, memory, src_mask))
+        return self.norms[2].forward(x + self.ff.forward(x))
+
+
+class Decoder:
+    def __init__(self, vocab_size, d_model, n_layers, n_heads, d_ff):
+        self.table, self.last = Param(vocab_size, d_model), Linear(d_model, vocab_size)
+        self.layers = LAYERS
+
+    def forward(self, tgt, memory, src_mask=None, tgt_mask=None):
+        d = self.table.data.shape[1]
+        angle = np.arange(tgt.shape[1])[:, None] / 10000 ** (2 * (np.arange(d) // 2) / d)
+        x = self.table.data[tgt] * d**0.5 + np.where(np.arange(d) % 2, np.cos(angle), np.sin(angle))
+        for layer in self.layers:
+            x = layer.forward(x, memory, src_mask, tgt_mask)
+        return self.last.forward(x)
+"""
+ANEW = "[DecoderLayer(d_model, n_heads, d_ff) for _ in range(n_layers)]"
+
+
+def by_hand(judge, role, *parts, layers=ANEW, gain="gain", extra=""):
+    source = BY_HAND.replace("LAYERS", layers).replace("GAIN", gain).replace("EXTRA", extra)
+    return judge(source, role, *parts)
+
+
+@pytest.mark.parametrize("role", ["layer_norm", "feed_forward", "multihead_attention", "decoder_block"])
+def test_gradients_that_a_layer_keeps_are_no_weights(judge, role):
+    found = by_hand(judge, role)
+    assert not accused(found)
+    assert found["formula" if role == "layer_norm" else "recomputed"].verdict == "passed"
+    assert found["formula" if role == "layer_norm" else "count"].verdict == "passed"
+
+
+def test_what_calls_leave_behind_is_no_weight_of_a_stack(judge):
+    parts = ("masked-future", "layers", "every-layer", "layer-memory", "recomputed")
+    found = by_hand(judge, "decoder_stack", *parts)
+    assert not accused(found)
+    assert {found[part].verdict for part in ("layers", "every-layer", "layer-memory")} == {"passed"}
+
+
+def test_mistakes_of_layers_with_gradients_are_seen(judge):
+    shared = by_hand(
+        judge, "decoder_stack", "layers", layers="[DecoderLayer(d_model, n_heads, d_ff)] * n_layers"
+    )
+    assert shared["layers"].verdict == "failed"
+    ignored = by_hand(judge, "layer_norm", "formula", gain="bias")
+    assert ignored["formula"].verdict == "failed"
+    more = by_hand(judge, "feed_forward", "count", extra="self.three = Linear(d_model, d_ff)")
+    assert more["count"].verdict == "failed"

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
 
+GRADIENT = re.compile(r"(.*_)?(grad|gradient)s?|.*[a-z0-9](Grad|Gradient)s?")
 MAX_ARRAYS = 20_000  # of one object; more are not listed
 
 
@@ -53,7 +56,8 @@ def fill_uninitialised(value: Any, torch: Any) -> None:
 def parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, Any, Any]]:
     """Trainable and plain arrays of an object wherever they are: registered, in lists, in attributes.
 
-    A part that stands in several places is visited once, or with ``repeated`` in each of them.
+    A part that stands in several places is visited once, or with ``repeated`` in each of them.  Gradients that
+    an object without PyTorch keeps beside its weights are none of them.
     """
     torch = sys.modules.get("torch")
     found: list[tuple[str, Any, Any, Any]] = []
@@ -77,6 +81,7 @@ def parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, An
             seen.discard(id(item))
 
     def children(item: Any, name: str, depth: int) -> None:
+        module = torch is not None and isinstance(item, torch.nn.Module)
         if isinstance(item, list | tuple):
             seen.add(id(item))
             for index, child in enumerate(item):
@@ -84,10 +89,11 @@ def parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, An
         elif isinstance(item, dict):
             seen.add(id(item))
             for child_name, child in item.items():
-                visit(child, f"{name}.{child_name}", item, child_name, depth + 1)
+                if not is_gradient(child_name, item):
+                    visit(child, f"{name}.{child_name}", item, child_name, depth + 1)
         elif (
             hasattr(item, "__dict__")
-            and not isinstance(item, type)
+            and not isinstance(item, type | types.ModuleType)
             and not callable(getattr(item, "__code__", None))
         ):
             seen.add(id(item))
@@ -95,11 +101,28 @@ def parameters_of(value: Any, repeated: bool = False) -> list[tuple[str, Any, An
             for group in ("_parameters", "_buffers", "_modules"):
                 attributes.update(attributes.pop(group, None) or {})
             for child_name, child in attributes.items():
+                if not module and is_gradient(child_name, attributes):
+                    continue
                 if not child_name.startswith("_") or is_array(child):
                     visit(child, f"{name}.{child_name}" if name else child_name, item, child_name, depth + 1)
 
     visit(value, "", None, None, 0)
     return found
+
+
+def is_gradient(name: Any, beside: Mapping[Any, Any]) -> bool:
+    """Whether a name is that of a gradient which an object keeps: ``grad``, ``W_grad``, or ``dW`` beside ``W``."""
+    if not isinstance(name, str):
+        return False
+    if GRADIENT.fullmatch(name):
+        return True
+    weight = re.sub(r"^_?(grad_?|d_?)", "", name)
+    held, like = beside[name], beside.get(weight)
+    return weight != name and held is not None and type(held) is type(like) and _sizes(held) == _sizes(like)
+
+
+def _sizes(value: Any) -> Any:
+    return getattr(value, "shape", None) or (len(value) if isinstance(value, Sized) else type(value))
 
 
 @contextlib.contextmanager

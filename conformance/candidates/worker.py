@@ -50,6 +50,7 @@ class Worker:
         self.caught: tuple[type[BaseException], ...] = (Exception, SystemExit)
         self._modules: dict[str, Any] = {}
         self._handles: list[Any] = []
+        self._first: dict[int, frozenset[str]] = {}  # the arrays of what is no module, before any call
         self._own: frozenset[str] = frozenset()
         self._constants: dict[int, tuple[type, dict[str, Any]]] = {}
         self._live: dict[str, Any] = {}
@@ -134,6 +135,8 @@ class Worker:
             value = value.double()
         if self._device and hasattr(value, "parameters") and hasattr(value, "to"):
             value = value.to(self._device)
+        if torch is None or not isinstance(value, torch.nn.Module):
+            self._first[len(self._handles)] = frozenset(name for name, *_ in parameters_of(value, True))
         self._handles.append(value)
         return {"handle": len(self._handles) - 1, "type": type(value).__qualname__}
 
@@ -177,8 +180,11 @@ class Worker:
 
     def _do_parameters(self, header: Mapping[str, Any], body: bytes, buffers: list[bytes]) -> dict[str, Any]:
         value = self._handles[header["handle"]]
+        first = self._first.get(header["handle"])
         found, places = [], {}
         for name, _owner, _key, tensor in parameters_of(value, bool(header.get("repeated"))):
+            if first and name not in first:
+                continue  # a call left it behind
             pointer = (
                 tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
             )
