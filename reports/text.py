@@ -128,7 +128,8 @@ def _binding_short(report: Report, width: int) -> list[str]:
         conventions = "; ".join(
             f"{name.replace('_', ' ')} {clean(value)}"
             for name, (value, how) in item.conventions.items()
-            if (how == "probed" and name in TOLD and value != "1") or how in ("declared", "by its code")
+            if (how == "probed" and name in TOLD and value != "1")
+            or how.startswith(("declared", "by its code"))
         )
         polarity = _polarity(item)
         ignored = (

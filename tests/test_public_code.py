@@ -308,3 +308,66 @@ def test_a_step_without_an_optimizer_updates_nothing(report_on):
     source = STEP.format(steps="pass").replace("model, optimizer, ", "model, ")
     (verdict,) = report_on(source, "training-step.update").verdicts
     assert verdict.verdict == "unsupported"
+
+
+TRAINED = (
+    HEAD
+    + """
+class PositionalEmbedding(nn.Module):
+    def __init__(self, max_len, d_model):
+        super().__init__()
+        self.table = {table}
+
+    def forward(self, x):
+        return x + {added}
+"""
+)
+SINES = """
+def fixed(T, d, base=10000.0):
+    angle = torch.arange(T)[:, None] / base ** (torch.arange(0, d, 2) / d)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
+"""
+FIRST = "self.table[: x.size(1)]"
+
+
+@pytest.mark.parametrize(
+    ("table", "added"),
+    [
+        ("nn.Parameter(torch.randn(max_len, d_model))", FIRST),
+        ("nn.Parameter(torch.zeros(1, max_len, d_model))", "self.table[:, : x.size(1)]"),
+        ("nn.Embedding(max_len, d_model)", "self.table(torch.arange(x.size(1)))"),
+    ],
+)
+def test_trained_positions_are_no_wrong_sinusoids(report_on, table, added):
+    report = report_on(TRAINED.format(table=table, added=added), "positional_encoding")
+    assert not broken(report)
+    told = {v.claim.split(".")[1]: (v.verdict, v.reason) for v in report.verdicts}
+    assert told["formula"][0] == told["no-parameters"][0] == "unsupported"
+    assert "learned (by its code: a trained table" in told["formula"][1]
+    assert told["learned"][0] == told["distinct"][0] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("table", "added", "claim"),
+    [
+        ("nn.Parameter(fixed(max_len, d_model))", FIRST, "no-parameters"),
+        ("nn.Parameter(fixed(max_len, d_model) * 2)", FIRST, "no-parameters"),  # the code says sine
+        ("nn.Parameter(fixed(max_len, d_model) * 2)", FIRST, "zero"),
+        ("fixed(max_len, d_model, 100.0)", FIRST, "one"),
+        ("torch.randn(max_len, d_model)", FIRST, "zero"),  # nobody trains it
+        ("nn.Embedding(max_len, d_model)", "self.table(torch.arange(x.size(1)).flip(0))", "prefix"),
+        ("nn.Embedding(max_len, d_model)", "self.table(torch.arange(x.size(1)).clamp(max=9))", "capacity"),
+        ("nn.Parameter(torch.zeros(max_len, d_model))", "self.table[:1]", "distinct"),
+    ],
+)
+def test_mistakes_beside_trained_positions_are_seen(report_on, table, added, claim):
+    source = TRAINED.format(table=table, added=added)
+    report = report_on(source + SINES if "fixed" in table else source, "positional_encoding")
+    assert claim in broken(report), (broken(report), [v.reason for v in report.verdicts])
+
+
+def test_a_trained_table_that_holds_sinusoids_is_one(report_on):
+    table = "nn.Parameter(torch.view_as_real(torch.polar(torch.ones(()), ANGLES)).flip(-1).flatten(1)[:, :d_model])"
+    angles = "torch.arange(max_len)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)"
+    source = TRAINED.format(table=table.replace("ANGLES", angles), added=FIRST)
+    assert broken(report_on(source, "positional_encoding")) == {"no-parameters"}

@@ -336,12 +336,14 @@ def _frameworks(home: Any) -> list[str]:
 DRAWS = re.compile(
     r"multinomial|categorical|choice|rand|sampl|gumbel|bernoulli|exponential|normal_|uniform|rng|Generator"
 )
+SINES = re.compile(r"(?<![a-z])(arc)?(sin|cos)(?![a-z])|sinus|cosine|sincos")
 LARGEST = {"argmax", "nanargmax", "max", "topk", "argsort", "sort", "argpartition"}
 
 
 def _facts_of_code(home: Any, name: str, own: frozenset[str]) -> dict[str, Any]:
     """``draws``, whether it may draw at random: not where it takes the largest, and mentions nothing that draws.
 
+    ``sines``, whether it mentions a sine or cosine.
     ``constants``, the numbers of its modules that it reads; those of a class are among its settings.
     """
     home, mentioned, constants = _undecorated(home, name), set[str](), dict[str, Any]()
@@ -353,7 +355,8 @@ def _facts_of_code(home: Any, name: str, own: frozenset[str]) -> dict[str, Any]:
         if not isinstance(home, type):
             constants = {found[0].key: found[0].get() for found in settings.globals_of(home, own).values()}
     draws = not mentioned & LARGEST or any(map(DRAWS.search, mentioned))
-    return {"draws": draws, "constants": constants}
+    sines = any(SINES.search(word.lower()) for word in (*mentioned, name))
+    return {"draws": draws, "sines": sines, "constants": constants}
 
 
 def _file(home: Any) -> str:

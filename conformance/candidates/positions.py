@@ -23,6 +23,13 @@ SEQUENCE_FIRST = re.compile(rf"[\[(`]\s*{_LENGTH}\s*,\s*{_BATCH}\b")
 SHORT, LONG = 8, 512  # lengths between which a table without a parameter for its size may end
 
 
+def _is_sinusoidal(table: np.ndarray) -> bool:
+    """Whether the squares of a sine and its cosine, side by side or in halves, add up to 1."""
+    d = table.shape[1]
+    pairs = (table[:, 0::2], table[:, 1::2]), (table[:, : d // 2], table[:, d // 2 :])
+    return any(np.allclose(sines**2 + cosines**2, 1, atol=1e-3) for sines, cosines in pairs)
+
+
 class PositionSubject(Subject):
     """Results: ``table`` (T, d) as the first batch row shows it, ``rows`` (B, T, d), ``output`` as returned."""
 
@@ -68,6 +75,34 @@ class PositionSubject(Subject):
             self.irrelevant.add("B")
         if self.has("constructor") and "max_len" in self.irrelevant:
             self._probe_length(case)
+        if self.conventions["values"][1] != "declared" and self._is_learned(case):
+            self.conventions["values"] = ("learned", "by its code: a trained table, and no sine or cosine")
+            self.told_by_answers = False
+
+    def trained(self, case: Case) -> PositionSubject:
+        """The same with trained vectors that differ: they may begin as zeros."""
+        other = type(self)(self.session, self.binding)
+        other.__dict__.update({**self.__dict__, "remembered": {}, "variant": "trained"})
+        built = other.built(case)
+        found = [item for item in self.session.parameters(built) if item["trainable"] and not item["alias"]]
+        drawn = {item["name"]: normal(case.rng, item["value"].values.shape, 1.0) for item in found}
+        self.session.load(built, {name: self.array(v.astype(np.float32)) for name, v in drawn.items()})
+        return other
+
+    def _is_learned(self, case: Case) -> bool:
+        """Whether a trained table is what is added, and neither the table nor the code knows a sine."""
+        entry = self.binding.entry
+        if entry["kind"] != "class" or entry["sines"]:
+            return False
+        try:
+            table = self.run(Inputs(case, {}))["table"]
+            found = self.session.parameters(self.built(case))
+        except CallFailed:
+            return False
+        trained = [item["value"].values for item in found if item["trainable"]]
+        rows = [values.reshape(-1, case["d"]) for values in trained if values.shape[-1:] == (case["d"],)]
+        shown = any(all(np.abs(r - row).max(axis=1).min() < 1e-5 for row in table) for r in rows)
+        return shown and not _is_sinusoidal(table)
 
     def _probe_length(self, case: Case) -> None:
         """A class with a size of its own, which no argument changes: longer sequences are outside of what it does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..candidates.errors import CallFailed
+from ..candidates.positions import PositionSubject
 from ..engine.tolerance import drift
 from ..engine.trial import Difference, Trial, Violation
 
@@ -82,6 +83,9 @@ def pair_rotation(trial: Trial) -> None:
 def distinct_rows(trial: Trial) -> None:
     """No two positions share a vector."""
     table = _table(trial).astype(np.float64)
+    subject = trial.subject
+    if isinstance(subject, PositionSubject) and subject.convention("values") == "learned" and not table.any():
+        table = subject.trained(trial.case).run(trial.inputs)["table"].astype(np.float64)
     gaps = np.abs(table[:, None] - table[None]).max(axis=-1) + np.eye(len(table))
     if gaps.min() < 1e-4:
         first, second = (int(n) for n in np.argwhere(gaps < 1e-4)[0])
