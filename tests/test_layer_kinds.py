@@ -756,3 +756,96 @@ def test_mistakes_of_layers_with_gradients_are_seen(judge):
     assert ignored["formula"].verdict == "failed"
     more = by_hand(judge, "feed_forward", "count", extra="self.three = Linear(d_model, d_ff)")
     assert more["count"].verdict == "failed"
+
+
+BY_DEFAULT = """
+from dataclasses import dataclass
+
+ACTS = {{"relu": {relu}, "gelu": F.gelu, "swish": F.silu}}
+CONFIG = {{"d_model": 8, "act": "{named}"}}
+
+
+@dataclass
+class Config:
+    d_model: int = 8
+    act: str = "{named}"
+
+
+class MLP(nn.Module):
+    def __init__(self, {parameters}):
+        super().__init__()
+        self.up, self.down = nn.Linear({d}, 4 * {d}), nn.Linear(4 * {d}, {d})
+        self.act = {act}
+
+    def forward(self, x):
+        return self.down(self.act(self.up(x)))
+
+
+class GPTBlock(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attn, self.ff = Heads(d_model, n_heads), MLP({given})
+
+    def forward(self, x):
+        h = self.n1(x)
+        x = x + self.attn.attend(h, h, past(x))[0]
+        return x + self.ff(self.n2(x))
+"""
+
+
+def by_default(parameters, act, named="gelu", relu="F.relu"):
+    by_key = "config" in parameters
+    d = "d_model" if not by_key else 'config["d_model"]' if "Config" not in parameters else "config.d_model"
+    given = (
+        "d_model"
+        if not by_key
+        else "Config(d_model)"
+        if "Config" in parameters
+        else "{**CONFIG, 'd_model': d_model}"
+    )
+    return BY_DEFAULT.format(parameters=parameters, act=act, named=named, relu=relu, d=d, given=given)
+
+
+@pytest.mark.parametrize("named", ["gelu", "swish"])
+@pytest.mark.parametrize(
+    ("parameters", "act"),
+    [
+        ('d_model, act="NAMED"', "ACTS[act]"),
+        ('d_model, *, act="NAMED"', "ACTS[act]"),
+        ("d_model, act=ACTS['NAMED']", "act"),
+        ("d_model, act=nn.LAYER()", "act"),
+        ("d_model, act=nn.LAYER", "act()"),
+        ("config: Config", "ACTS[config.act]"),
+        ("config", 'ACTS[config["act"]]'),
+    ],
+)
+def test_an_activation_that_is_a_default_is_asked_for(judge, parameters, act, named):
+    layer = {"gelu": "GELU", "swish": "SiLU"}[named]
+    source = by_default(parameters.replace("NAMED", named).replace("LAYER", layer), act, named)
+    assert verdicts(judge(source, "feed_forward", "recomputed"))["recomputed"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "act"),
+    [
+        ('d_model, act="relu"', "ACTS[act]"),
+        ("d_model, act=nn.ReLU()", 'ACTS["relu"]'),
+        ("config: Config", "ACTS[config.act]"),
+        ("config", 'ACTS[config["act"]]'),
+    ],
+)
+def test_another_activation_than_the_default_is_told(judge, parameters, act):
+    source = by_default(parameters, act, "relu", "F.gelu")
+    assert verdicts(judge(source, "feed_forward", "recomputed"))["recomputed"] == "failed"
+
+
+def test_a_block_asks_for_the_default_of_its_feed_forward(judge):
+    for relu, named, verdict in (("F.relu", "gelu", "passed"), ("F.gelu", "relu", "failed")):
+        for parameters, act in (
+            ('d_model, act="NAMED"', "ACTS[act]"),
+            ("config: Config", "ACTS[config.act]"),
+        ):
+            source = by_default(parameters.replace("NAMED", named), act, named, relu)
+            found = judge(source, "decoder_only_block", "recomputed")
+            assert verdicts(found)["recomputed"] == verdict, parameters

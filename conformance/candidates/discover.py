@@ -126,7 +126,9 @@ def _describe(path: str, name: str, value: Any, own: set[str]) -> dict[str, Any]
         if kind == "class":
             entry["init"] = _parameters(value, name)
             assert isinstance(value, type)
-            entry["asked_for"] = source.asked_for(value, frozenset(own))
+            entry["asked_for"] = source.asked_for(
+                value, frozenset(own), settings.defaults(value, frozenset(own))
+            )
             entry["uses"] = parts.used(value, frozenset(own))
             entry["hands_on"] = source.hands_masks_on(value, frozenset(own))
             home_module, taken = path.partition(":")[0], parts.takes_parts(value, frozenset(own))

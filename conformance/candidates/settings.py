@@ -277,6 +277,11 @@ def configs_of(home: type, own: frozenset[str]) -> dict[str, Config]:
     return found
 
 
+def defaults(home: type, own: frozenset[str]) -> list[Any]:
+    """What stands in the configurations of a constructor if nobody sets it."""
+    return [c.default(field) for c in configs_of(home, own).values() for field in c.fields]
+
+
 def _config(
     home: type,
     parameter: str,

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -45,8 +45,8 @@ ACTIVATIONS = {"gelu": ("gelu", "gelu_tanh"), "silu": ("silu",), "swish": ("silu
 RMS = re.compile(r"(?<![A-Za-z])rms|(?<![A-Z])R(MS|ms)")  # and no norms, no params
 
 
-def asked_for(home: Any, own: frozenset[str]) -> list[str]:
-    """What code asks for by name that no lesson teaches.
+def asked_for(home: Any, own: frozenset[str], settings: Sequence[Any] = ()) -> list[str]:
+    """What code asks for by name that no lesson teaches, in its text, its defaults or its settings.
 
     Other activations than ReLU, ``rms`` for an RMSNorm, ``grad`` where it handles gradients itself.
     """
@@ -54,9 +54,10 @@ def asked_for(home: Any, own: frozenset[str]) -> list[str]:
     for function in reached(home, own):
         names = said.setdefault(function.__qualname__.rpartition(".")[0] or function.__name__, set())
         names.update(code_names(function.__code__, strings=True))
+        names.update(map(named, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())))
         if any(isinstance(node, ast.Pow) for node in ast.walk(tree_of(function))):
             names.add("pow")
-    every = {name for names in said.values() for name in names}
+    every = {name for names in said.values() for name in names} | set(map(named, settings))
     found = [v for part, v in ACTIVATIONS.items() if any(part in name.lower() for name in every)]
     squared = any(
         any("relu" in name.lower() for name in names) and names & {"pow", "square"} for names in said.values()
@@ -100,6 +101,15 @@ def _turns_a_mask(node: ast.AST) -> bool:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
             return True
     return turns and OF_MASKS.search(ast.unparse(node)) is not None
+
+
+def named(value: Any) -> str:
+    """What a value says by itself: a short text, or the name of a function, class or layer."""
+    if isinstance(value, str):
+        return value if len(value) < 20 else ""
+    value = getattr(value, "func", value)
+    is_named = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+    return value.__name__ if is_named else type(value).__name__
 
 
 def code_names(code: types.CodeType, *, strings: bool = False) -> list[str]:
