@@ -849,3 +849,30 @@ def test_a_block_asks_for_the_default_of_its_feed_forward(judge):
             source = by_default(parameters.replace("NAMED", named), act, named, relu)
             found = judge(source, "decoder_only_block", "recomputed")
             assert verdicts(found)["recomputed"] == verdict, parameters
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["d_model // 4", "d_model // 2", "3 * d_model // 4", "2", "3", "d_model", "2 * d_model"],
+)
+def test_a_feed_forward_as_wide_as_it_likes_is_recomputed(judge, inner):
+    source = asked(ff=f"Plain(d_model, {inner})")
+    assert verdicts(judge(source, "decoder_only_block", "recomputed"))["recomputed"] == "passed"
+
+
+@pytest.mark.parametrize("inner", ["d_model // 4", "d_model // 2"])
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"act": "self.w1(x)"},
+        {"act": "self.w1(x) * (1 + torch.erf(self.w1(x) / 2**0.5)) / 2"},
+        {"act": "F.relu(self.w1(x)) * 1.1"},
+        {"body": NO_RESIDUAL},
+        {"body": "x = x + a(self.n1(x)); return x + self.ff(x)"},
+        {"body": "x = x + a(x); return x + self.ff(self.n2(x))"},
+    ],
+    ids=["no activation", "gelu", "scaled", "no residual", "no norm", "one norm"],
+)
+def test_mistakes_of_a_block_with_a_narrow_feed_forward_are_told(judge, inner, mistake):
+    found = accused(judge(asked(ff=f"Plain(d_model, {inner})", **mistake), "decoder_only_block"))
+    assert "failed" in {verdict for verdict, *_ in found.values()}

@@ -56,7 +56,7 @@ class Rule:
     @property
     def is_inner(self) -> bool:
         """Whether the inner width can be told from everything else by its size."""
-        return self.inner not in (self.width, 2 * self.width, 3 * self.width)
+        return self.inner not in (self.unit, self.width, 2 * self.width, 3 * self.width)
 
     def value(self, shape: tuple[int, ...], gain: bool) -> np.ndarray | None:
         kind = self.kind(shape, gain)
@@ -102,11 +102,20 @@ def base_state(rng: np.random.Generator, unit: int, width: int, inner: int, word
 
 
 def inner_width(shapes: Iterable[tuple[int, ...]], unit: int, width: int) -> int:
-    """The feed-forward's inner width as the shapes of the weights tell it, or the model's width."""
-    for shape in shapes:
-        axes = [n for n in shape if n != 1]
+    """The feed-forward's inner width as the shapes of the weights tell it, or the model's width.
+
+    One that other weights may have too (stacked gains, packed projections, one head of many) is told by a pair.
+    """
+    pairs = [tuple(n for n in shape if n != 1) for shape in shapes]
+    for axes in pairs:
         if len(axes) == 2 and width in axes:
             other = axes[0] + axes[1] - width
             if other > 4 and other not in (unit, width, 2 * width, 3 * width):
                 return other
+    paired = [
+        axes for axes in pairs if len(axes) == 2 and axes[1] == width != axes[0] and axes[::-1] in pairs
+    ]
+    for inner, _ in paired:
+        if inner != unit or pairs.count((unit, width)) == pairs.count((width, unit)) == 1:
+            return inner
     return width
