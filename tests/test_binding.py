@@ -103,6 +103,42 @@ def test_the_classes_of_the_lessons_are_found_without_configuration(name, init, 
 
 
 @pytest.mark.parametrize(
+    ("name", "init", "call", "role", "places"),
+    [
+        ("FeedForwardNN", "dim_model, d_ffn", "x", "feed_forward", {"d_ff": "d_ffn"}),
+        ("PositionWiseFeedForwardNetwork", "d_model, expand_dim", "x", "feed_forward", {"d_ff": "expand_dim"}),
+        ("MHAttention", "d_model, query_heads", "query_X, key_X, value_X", "multihead_attention",
+         {"n_heads": "query_heads", "query": "query_X", "key": "key_X", "value": "value_X"}),
+        ("MultiHeadedSelfAttention", "d_model, n_heads", "x_q, x_kv", "multihead_attention",
+         {"query": "x_q", "key": "x_kv"}),
+        ("MultiHeadAttention", "d_model, n_heads, max_batch_size", "x_query, x_key, x_value",
+         "multihead_attention", {"max_batch": "max_batch_size", "key": "x_key", "value": "x_value"}),
+        ("DecoderLayer", "d_model, n_heads, d_ffn", "x, x_enc", "decoder_block", {"memory": "x_enc"}),
+        ("DecoderLayer", "d_model, n_heads, d_ff", "x, encoder_representation", "decoder_block",
+         {"memory": "encoder_representation"}),
+        ("Decoder", "vocab_size, d_model, n_heads, d_ff", "x, x_enc, enc_dec_attn_mask", "decoder_stack",
+         {"memory": "x_enc", "memory_mask": "enc_dec_attn_mask"}),
+        ("Transformer",
+         "src_vocab, tgt_vocab, src_padding_idx, trg_padding_idx, n_blocks_encoder, n_blocks_decoder, d_model",
+         "src, tgt", "encoder_decoder",
+         {"src_pad_id": "src_padding_idx", "tgt_pad_id": "trg_padding_idx",
+          "n_encoder_layers": "n_blocks_encoder", "n_decoder_layers": "n_blocks_decoder"}),
+        ("MaskedMultiHeadedSelfAttention", "d_model, n_heads", "q, kv", "causal_self_attention", {"keys": "kv"}),
+    ],
+)  # fmt: skip
+def test_names_of_public_code_mean_what_they_say(name, init, call, role, places):
+    source = f"""
+    class {name}:
+        def __init__(self, {init}): pass
+        def forward(self, {call}): return 1
+    """
+    (binding,) = bind(SPEC, described(source), Declarations())
+    assert (binding.role.id, binding.problem) == (role, "")
+    found = {**binding.constructor, **binding.arguments}
+    assert {n: found[n].name for n in places} == places
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "make_causal_mask",

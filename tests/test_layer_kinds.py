@@ -876,3 +876,25 @@ def test_a_feed_forward_as_wide_as_it_likes_is_recomputed(judge, inner):
 def test_mistakes_of_a_block_with_a_narrow_feed_forward_are_told(judge, inner, mistake):
     found = accused(judge(asked(ff=f"Plain(d_model, {inner})", **mistake), "decoder_only_block"))
     assert "failed" in {verdict for verdict, *_ in found.values()}
+
+
+TWICE = """
+class MaskedMultiHeadedSelfAttention(Heads):
+    def forward(self, q, kv{more}):
+        return self.attend(q, kv, {mask})[0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("mask", "wrong"),
+    [("past(q)", set()), ("~past(q)", {"no-future"}), ("None", {"no-future"}), ("past(q).triu()", {"reach"})],
+)
+def test_causal_attention_that_is_handed_its_sequence_twice(judge, mask, wrong):
+    found = accused(judge(TWICE.format(mask=mask, more=""), "causal_self_attention"))
+    assert wrong <= found.keys()
+    assert wrong or not found
+
+
+def test_a_mask_from_outside_is_not_missed(judge):
+    source = TWICE.format(mask="mask", more=", mask=None")
+    assert not {v.verdict for v in judge(source, "causal_self_attention").values()} & {"passed", "failed"}

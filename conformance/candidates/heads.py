@@ -96,6 +96,9 @@ class MultiheadSubject(LayerSubject):
         return super()._constant(argument, case)
 
     def probe(self) -> None:
+        if "keys" in self.binding.arguments and any("mask" in name for name in self.binding.ignored):
+            self.problem = "it takes two sequences and a mask, so what hides the future is given from outside"
+            return
         super().probe()
         if self.problem and {"n_heads", "d_out"} <= self.binding.constructor.keys():
             problem, self.problem, self.concatenates = self.problem, "", True
@@ -208,11 +211,14 @@ class MultiheadSubject(LayerSubject):
         self.try_masks(self.mask_argument, square, patterns, sees)
 
     def extra(self, inputs: Inputs) -> Mapping[str, Any]:
-        return {
+        given = {
             name: inputs[name]
             for name in ("need_weights", "average_attn_weights", "is_causal")
             if name in inputs and name in self.binding.arguments
         }
+        if "keys" in self.binding.arguments:
+            given["keys"] = self.array(self.to_own(inputs["query"]))
+        return given
 
     def masks_for(self, inputs: Inputs) -> dict[str, wire.Array]:
         if inputs.get("mismatch"):

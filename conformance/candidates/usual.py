@@ -21,6 +21,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
     ("init_std", "scalar", "0.02", "init_std init_scale initializer_range init_range std_init"),
     ("expansion", "size", "2", "forward_expansion expansion ff_mult mlp_ratio ff_expansion expansion_factor "
      "expansion_ratio mlp_mult ffn_mult ffn_expansion widening_factor"),
+    ("max_batch", "size", "16", "max_batch_size max_batch max_bsz"),
     ("device", "device", "'cpu'", "device dev"),
 )  # fmt: skip
 
