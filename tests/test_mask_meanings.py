@@ -151,6 +151,9 @@ def test_a_mask_function_beside_attention_that_means_the_contrary_is_read_as_tha
 
 
 MASKED = """
+import torch
+
+
 def masked_attention(query, key, value, {name}=None):
     {words}
     scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
