@@ -572,6 +572,31 @@ def test_logits_of_a_model_that_generates_are_divided_by_the_temperature(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("v[:, [-1]]", "v[:, [-1]]", "passed"),
+        (
+            'logits[logits < v[:, [-1]]] = -float("Inf")',
+            "logits = logits.where(logits >= v.amin(-1, True), -1e9)",
+            "passed",
+        ),
+        ("min(top_k, logits.size(-1))", "min(top_k + 1, logits.size(-1))", "failed"),
+        ("v[:, [-1]]", "v[:, [0]]", "failed"),
+        ("v[:, [-1]]", "v[0, -1]", "errored"),
+        ("v[:, [-1]]", "v[:, -1]", "errored"),
+        ("logits < v", "logits > v", "failed"),
+        ("temperature=1.0, top_k=None", "temperature=1.0, top_k=None, seed=None", "passed"),
+    ],
+)
+def test_tokens_of_a_model_that_generates_are_drawn_from_the_top_k_of_each_row(tmp_path, old, new, verdict):
+    path = tmp_path / "gpt.py"
+    path.write_text(DRAWN.read_text("utf-8").replace(old, new), "utf-8")
+    found = check(path, claims="language-model.generate-top-k", spec=SPEC, in_process=True).verdicts
+    # What is wrong with one token alone, which is how it is made greedy, is told before.
+    assert [v.verdict for v in found if v.verdict != "blocked"] == [verdict], found
+
+
+@pytest.mark.parametrize(
     ("shown", "verdict"),
     [
         ("ids[:, : self.size] if use_cache else ids[:, -self.size :]", "failed"),

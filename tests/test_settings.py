@@ -1,5 +1,7 @@
 """Sizes from a configuration and from constants: read, set for an object, and put back."""
 
+import subprocess
+import sys
 import textwrap
 from typing import Any
 
@@ -183,3 +185,57 @@ def test_a_gated_feed_forward_is_recomputed_with_its_gate(between, verdicts, tmp
     report = check(path, claims="feed_forward", in_process=True)
     found = {v.claim: v.verdict for v in report.verdicts}
     assert (found["feed-forward.recomputed"], found["feed-forward.count"]) == verdicts
+
+
+CACHED = """
+import torch
+from torch import nn
+
+class KVCache:
+    def __init__(self, n_layers):
+        self.kept = [None] * n_layers
+
+class GPTModel(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.tokens = nn.Embedding(cfg["vocab_size"], cfg["emb_dim"])
+        self.places = nn.Embedding(cfg["context_length"], cfg["emb_dim"])
+        self.drop = nn.Dropout(cfg["drop_rate"])
+        self.qkv = nn.Linear(cfg["emb_dim"], 3 * cfg["emb_dim"], bias=cfg["qkv_bias"])
+        self.head = nn.Linear(cfg["emb_dim"], cfg["vocab_size"])
+        self.before = 0
+
+    def reset_kv_cache(self):
+        self.before = 0
+
+    def forward(self, in_idx, cache=None):
+        B, T = in_idx.shape
+        start = self.before if cache is not None else 0
+        x = self.drop(self.tokens(in_idx) + self.places(torch.arange(start, start + T)))
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        if cache is not None:
+            self.before += T
+            if cache.kept[0] is not None:
+                k, v = (torch.cat((old, new), dim={dim}) for old, new in zip(cache.kept[0], (k, v)))
+            cache.kept[0] = k, v
+        hidden = torch.ones(T, k.shape[1], dtype=torch.bool).triu(1 + start)
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf)
+        return self.head(x + scores.softmax(-1) @ v)
+"""
+
+
+@pytest.mark.parametrize(("dim", "verdict"), [(1, "passed"), (2, "errored")])
+def test_a_cache_of_a_class_of_its_own_begins_anew_and_its_snippet_runs(tmp_path, dim, verdict):
+    path = tmp_path / "gpt.py"
+    path.write_text(CACHED.replace("{dim}", str(dim)))
+    report = check(path, claims="language-model.cache-*")
+    found = {v.claim: v for v in report.verdicts}
+    assert found["language-model.cache-reach"].verdict == verdict
+    assert verdict == "errored" or found["language-model.cache-forgets"].verdict == "passed"
+    if verdict == "errored":
+        failure = found["language-model.cache-reach"].failure
+        command = [sys.executable, "-c", failure.snippet]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "in forward" in done.stderr
+        assert "Sizes of tensors must match" in failure.what
+        assert "Sizes of tensors must match" in done.stderr

@@ -471,7 +471,7 @@ class LanguageSubject(CachingSubject):
                 for name in dict.fromkeys((*names, *bias))
             }
             try:
-                before = self._scores(self.whole(ids, case))
+                before = self.scores(self.whole(ids, case))
                 built = self.weighted(case, "sharpened")
                 self.session.load(built, {**items, **larger})
                 calls = [replace(call, built=built) for call in self.whole_calls(ids, case)]
@@ -495,7 +495,7 @@ class LanguageSubject(CachingSubject):
         close = 1e-9 if self.double else 1e-4
         return bool(np.abs(after - expected).max() <= close * np.abs(expected).max())
 
-    def _scores(self, output: np.ndarray) -> np.ndarray:
+    def scores(self, output: np.ndarray) -> np.ndarray:
         """Logits up to a constant, from whatever the model gives in their place."""
         if self.convention("values") != "probabilities":
             return output
@@ -505,7 +505,7 @@ class LanguageSubject(CachingSubject):
     def lead(self, output: np.ndarray) -> np.ndarray:
         """By how much the greatest logit leads, as the method that generates is judged, over the last axis."""
         sharp = self.generator is not None and self.generator.sharp
-        top = np.sort(self._scores(output) if sharp else output, axis=-1)
+        top = np.sort(self.scores(output) if sharp else output, axis=-1)
         return (SHARP if sharp else 1.0) * (top[..., -1] - top[..., -2])
 
     def generating(self, case: Case, variant: str = "generating") -> Built:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import math
 import re
 import sys
 import types
@@ -147,7 +148,8 @@ def is_callable(home: type) -> bool:
 
 def described(name: str, spelled: str, default: Any, *, given: bool = True, part: str = "") -> dict[str, Any]:
     """A setting as one more parameter of a constructor; ``part`` is the kind of submodule that takes it."""
-    plain = default if isinstance(default, bool | int | str | None) else repr(default)[:200]
+    finite = isinstance(default, float) and math.isfinite(default)
+    plain = default if finite or isinstance(default, bool | int | str | None) else repr(default)[:200]
     return {
         "name": name, "spelled": spelled, "kind": "KEYWORD_ONLY", "has_default": given,
         "default": plain if given else None, "annotation": "", "part": part,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,19 @@ def snippet(trial: Trial) -> str:
         first -= 1
     chain = calls[first:]
     statements = _chained(trial, chain) if len(chain) > 1 else _statements(trial, call)
-    lines = [*_imports(trial, call), *trial.subject.prelude(call), *statements]
+    lines = [*_imports(trial, chain), *trial.subject.prelude(call), *statements]
     text = "\n".join(lines)
     return text if len(text) < 6000 else ""
 
 
-def _imports(trial: Trial, call: Call) -> list[str]:
-    target = trial.subject.session.target.wire
-    name = call.built.path.partition(":")[2]
-    first = name.split(".")[0]
+def _imports(trial: Trial, chain: Sequence[Call]) -> list[str]:
+    target, call = trial.subject.session.target.wire, chain[-1]
+    made = [
+        call.built,
+        *(b for c in chain for value in (*c.args, *c.kwargs.values()) for b in _objects(value)),
+    ]
+    names = list(dict.fromkeys(built.path.partition(":")[2].split(".")[0] for built in made))
+    first = ", ".join(names)
     lines = []
     if target["kind"] == "file":
         path = Path(target["path"])
@@ -59,7 +63,8 @@ def _imports(trial: Trial, call: Call) -> list[str]:
         if path.stem.isidentifier():
             lines.append(f"from {path.stem} import {first}")
         else:
-            lines += ["import runpy", f"{first} = runpy.run_path({path.name!r})[{first!r}]"]
+            every = f"module = runpy.run_path({path.name!r})"
+            lines += ["import runpy", every, *(f"{name} = module[{name!r}]" for name in names)]
     elif target["kind"] == "command":
         lines.append(f"# {first} is what the command provides")
     elif target["kind"] == "live":
@@ -69,12 +74,19 @@ def _imports(trial: Trial, call: Call) -> list[str]:
         if target["kind"] == "folder":
             lines.append(f"# run in the folder {Path(target['path']).name}")
         lines.append(f"from {module} import {first}")
-    used = _containers(call)
+    used = {container for c in chain for container in _containers(c)}
     if "torch" in used or trial.subject.framework == "torch":
         lines.insert(1 if lines and lines[0].startswith("#") else 0, "import torch")
     if "numpy" in used:
         lines.insert(1 if lines and lines[0].startswith("#") else 0, "import numpy as np")
     return [*lines, ""]
+
+
+def _objects(value: Any) -> list[Built]:
+    """Further objects of the candidate that an argument holds: a cache that it has a class for."""
+    if isinstance(value, list | tuple):
+        return [built for item in value for built in _objects(item)]
+    return [value] if isinstance(value, Built) else []
 
 
 def _containers(call: Call) -> set[str]:
@@ -127,6 +139,9 @@ def _settings(trial: Trial, built: Built) -> tuple[list[str], dict[str, Any]]:
     for parameter, how in trial.subject.binding.entry.get("configs", {}).items():
         start = f"{parameter}."
         values = {k.removeprefix(start): v for k, v in built.kwargs.items() if k.startswith(start)}
+        if not how["name"]:  # with nothing to start from, what nobody sets has to be there as well
+            rest = [p for p in trial.subject.binding.entry.get("init") or () if p["name"].startswith(start)]
+            values = {p["name"].removeprefix(start): p["default"] for p in rest} | values
         fields = ", ".join(f"{k}={v!r}" for k, v in values.items())
         source = how["name"] and f"sys.modules[{name}.__module__].{how['name']}"
         if how["kind"] == "part":
@@ -173,6 +188,7 @@ def _chained(trial: Trial, calls: tuple[Call, ...]) -> list[str]:
     """Calls of one object that continue each other: each result has a name, and later calls use it."""
     built = calls[-1].built
     lines = [*_construction(trial, calls[-1])]
+    texts: dict[tuple[int, str], str] = {}
     for number, call in enumerate(calls):
         given = []
         for key, value in [*((f"arg{n}", a) for n, a in enumerate(call.args)), *call.kwargs.items()]:
@@ -181,12 +197,17 @@ def _chained(trial: Trial, calls: tuple[Call, ...]) -> list[str]:
                 text = _assign("", value)[0].removeprefix(" = ")
             elif isinstance(value, wire.Earlier):
                 path = "".join(f"[{step!r}]" for step in value.path)
-                text = f"{value.argument or 'result'}{number - value.back}{path}"
-            elif isinstance(value, Built):
-                text = f"{value.path.partition(':')[2]}({_arguments(value.args, value.kwargs)})"
+                before = number - value.back
+                text = f"{texts[before, value.argument] if value.argument else f'result{before}'}{path}"
+            elif _objects(value):
+                made = [
+                    f"{b.path.partition(':')[2]}({_arguments(b.args, b.kwargs)})" for b in _objects(value)
+                ]
+                text = f"[{', '.join(made)}]" if isinstance(value, list) else made[0]
             if not isinstance(value, wire.Array | wire.Earlier | bool | int | float | None):
                 lines.append(f"{key}{number} = {text}")  # what is filled in place needs a name
                 text = f"{key}{number}"
+            texts[number, key] = text
             given.append(text if key.startswith("arg") else f"{key}={text}")
         name = "layer" if call.built == built else call.built.path.partition(":")[2]
         method = f".{call.method}" if call.method and call.method != "__call__" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ..engine.trial import Difference, Trial, Violation
 from .language import as_declared, content_of, subject_of, whole
 
 __all__ = [
+    "lm_generates_among_the_best",
     "lm_generates_greedily",
     "lm_generates_length",
     "lm_generates_past_capacity",
@@ -26,6 +28,9 @@ PROMPTS = 12  # from which those are taken that tell most
 MANY = 60  # of these, where many a model repeats one token
 CERTAIN = 40.0  # with this lead of a logit, another token comes up in 1 of 1e17 draws
 COLD = 0.01
+ROWS, DRAWS = 4, 60  # of a draw among two, of which the rarer one has a share of a quarter at least
+# By such a parameter draws may be the same each time, or the second token left out.
+RULED = re.compile(r"seed|rng|generator|top_?p|nucleus|min_?p|typical|penalty", re.IGNORECASE)
 LEAD = CERTAIN * COLD
 
 
@@ -268,6 +273,69 @@ def lm_generates_when_cold(trial: Trial) -> None:
                 + (f"; but at {1 / COLD:g} it comes, as if logits were multiplied" if turned else ""),
                 Difference(expected[b].tolist(), new[b].tolist(), (t,)),
             )
+
+
+def lm_generates_among_the_best(trial: Trial) -> None:
+    """With top_k = 2 the two most probable tokens of each row come up, and no other."""
+    as_declared(trial)
+    subject, case = subject_of(trial), trial.case
+    generator = subject.generator
+    if generator is None or "top_k" not in generator.arguments:
+        raise trial.skip("it takes no top_k")
+    ids = subject.draw_ids(case.replaced(B=MANY))
+    scores = subject.scores(whole(trial, ids))[:, -1]
+    order = np.argsort(-scores, axis=-1)
+    first, second, third = (np.take_along_axis(scores, order[:, n : n + 1], 1)[:, 0] for n in range(3))
+    # The second comes in at least a quarter of the draws, and nobody takes it for the third, or for the first.
+    clear = np.flatnonzero((first - second < 1.0) & (first - second > 1e-3) & (second - third > 1e-3))
+    if len(clear) < 2:
+        raise trial.skip("no two tokens are about as probable, and more so than all others")
+    clear = clear[np.argsort(second[clear])]
+    rows = clear[
+        np.linspace(0, len(clear) - 1, min(ROWS, len(clear))).astype(int)
+    ]  # of very different logits
+    best, ids = order[rows, :2], ids[rows]
+    name = generator.arguments["top_k"].name
+    options = {"do_sample": True, "greedy": False, "temperature": 1.0, "top_k": 2}
+    one = subject.unbatched or generator.single
+    own = subject.generating(case, f"generating for {trial.claim.id}")
+    prompts = [ids[b : b + 1] for b in range(len(ids))] if one else [ids]
+    calls = [replace(subject.generation(p, 1, case, **options), built=own) for p in prompts]
+    subject.last_calls = (calls[0],)
+    trial.shown = {"prompt": ids, name: 2}
+    answers = subject.session.calls([call for call in calls for _ in range(DRAWS)])
+    try:
+        drawn = [
+            _new(p, 1, subject.tokens(a, len(p)))
+            for p, a in zip(np.repeat(prompts, DRAWS, 0), answers, strict=True)
+        ]
+    except CallFailed as error:
+        if error.refuses:
+            raise trial.skip(f"it refuses {name} = 2") from None
+        raise
+    tokens = np.stack(drawn).reshape(len(prompts), DRAWS, -1).swapaxes(1, 2).reshape(len(ids), DRAWS)
+    for b, row in enumerate(tokens):
+        others = row[~np.isin(row, best[b])]
+        if len(others):
+            rank = int(np.flatnonzero(order[rows[b]] == others[0])[0]) + 1
+            raise Violation(
+                f"with {name} = 2, row {b} went on with a token that is not among the two most probable ones, "
+                f"{best[b].tolist()}, in {len(others)} of {DRAWS} draws: {others[0]} has rank {rank}",
+                Difference(best[b].tolist(), sorted(set(row.tolist()))),
+            )
+    if (tokens == best[:, :1]).all() and not RULED.search(" ".join(p["name"] for p in _asked(trial))):
+        raise Violation(
+            f"with {name} = 2, the most probable token came each time, in {tokens.size} draws for {len(ids)} prompts, "
+            "though the second one is at least a third as probable as the first",
+            Difference("both", "the first alone"),
+        )
+
+
+def _asked(trial: Trial) -> list[Any]:
+    """The parameters of the method that generates."""
+    subject = subject_of(trial)
+    assert subject.generator is not None
+    return list(subject.binding.entry["methods"][subject.generator.method] or ())
 
 
 def _changing(trial: Trial, n: int) -> np.ndarray:

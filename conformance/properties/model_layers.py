@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..engine.cases import Inputs
 from ..engine.trial import Difference, Trial, Violation
+from .language import subject_of
 from .models import model_of, moved_by, outputs_of, silent
 
 __all__ = [
     "every_layer_matters",
     "every_layer_reads_memory",
     "layers_have_own_parameters",
+    "lm_layers_have_own_parameters",
 ]
 
 
@@ -52,10 +55,29 @@ def layers_have_own_parameters(trial: Trial) -> None:
     if not model.layered:
         raise trial.skip("its number of layers cannot be set")
     listed = {n: model.weights(trial.case.replaced(n_layers=n), repeated=True) for n in (1, 2, 3)}
+    model.last_calls = ()  # no call shows it
+    _layers_apart(trial, listed)
+
+
+def lm_layers_have_own_parameters(trial: Trial) -> None:
+    """The same of a language model."""
+    subject = subject_of(trial)
+    if "n_layers" not in subject.binding.constructor:
+        raise trial.skip("its number of layers cannot be set")
+    module, listed = subject.binding.entry["module_class"], {}
+    for n in (1, 2, 3):
+        built = subject.built(trial.case.replaced(L=n), subject.double)
+        items = subject.session.parameters(built, repeated=True)
+        listed[n] = [item for item in items if item["trainable"] or not module]
+    subject.last_calls = ()  # no call shows it
+    _layers_apart(trial, listed)
+
+
+def _layers_apart(trial: Trial, listed: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
+    """Whether with 1, 2 and 3 layers parameters grow by equal steps, and none stands in the place of another."""
     counts = {n: sum(i["value"].values.size for i in items if not i["alias"]) for n, items in listed.items()}
     if not counts[1]:
         raise trial.skip("its parameters cannot be seen")
-    model.last_calls = ()  # no call shows it
     if counts[2] == counts[1]:
         raise Violation(
             f"with two layers it has as many parameters as with one, {counts[1]}: "

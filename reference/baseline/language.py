@@ -143,8 +143,11 @@ class LanguageModel(nn.Module):
         eos_id: int | None = None,
         use_cache: bool = True,
         temperature: float = 0.0,
+        top_k: int | None = None,
     ) -> Tensor:
         """The prompt (B, T) with up to ``max_new_tokens`` more: the likeliest ones, or drawn at a ``temperature``.
+
+        With ``top_k`` only the so many most probable tokens of each row are drawn from.
 
         A row that has produced ``eos_id`` is filled with it; when every row has, generation ends.  Beyond
         ``max_len`` each token is found anew from the last ``max_len`` tokens, without the cache: positions shift.
@@ -159,7 +162,11 @@ class LanguageModel(nn.Module):
                 logits = self(ids[:, -self.max_len :])
             token = logits[:, -1].argmax(dim=-1)  # (B,)
             if temperature > 0:
-                probabilities = (logits[:, -1] / temperature).softmax(dim=-1)
+                scores = logits[:, -1] / temperature  # (B, V)
+                if top_k is not None:
+                    least = scores.topk(min(top_k, scores.size(-1)), dim=-1).values[:, -1:]
+                    scores = scores.masked_fill(scores < least, float("-inf"))
+                probabilities = scores.softmax(dim=-1)
                 token = torch.multinomial(probabilities, 1).squeeze(-1)
             if eos_id is not None:
                 token = torch.where(ended, eos_id, token)

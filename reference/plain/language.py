@@ -142,7 +142,12 @@ class LanguageModel:
         return sum(losses) / len(losses)
 
     def generate(
-        self, ids: np.ndarray, max_new_tokens: int, eos_id: int | None = None, temperature: float = 0.0
+        self,
+        ids: np.ndarray,
+        max_new_tokens: int,
+        eos_id: int | None = None,
+        temperature: float = 0.0,
+        top_k: int | None = None,
     ) -> np.ndarray:
         """From the whole prefix each time; what follows a produced ``eos_id`` in a row is ``eos_id``."""
         rows = [[int(token) for token in row] for row in ids]
@@ -156,7 +161,8 @@ class LanguageModel:
                 if eos_id is not None and eos_id in row[begin:]:
                     row.append(int(eos_id))
                 elif temperature > 0:
-                    row.append(drawn(logits[b, -1], temperature))
+                    least = sorted(logits[b, -1])[-top_k] if top_k else -np.inf
+                    row.append(drawn(np.where(logits[b, -1] < least, -np.inf, logits[b, -1]), temperature))
                 else:
                     row.append(int(np.argmax(logits[b, -1])))
         return np.array(rows, dtype=ids.dtype)
