@@ -543,7 +543,7 @@ def test_a_layernorm_that_leaves_the_mean_in_is_told(judge):
 def test_a_missing_residual_beside_an_rmsnorm_or_a_gate_is_told(judge, parts):
     found = judge(asked(body=NO_RESIDUAL, **parts), "decoder_only_block", "recomputed")
     assert verdicts(found)["recomputed"] == "failed"
-    assert "residuals" in found["recomputed"].failure.what
+    assert "The residual around the feed-forward is missing" in found["recomputed"].failure.what
 
 
 GATES = {
