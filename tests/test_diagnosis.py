@@ -263,3 +263,11 @@ def test_a_mistake_is_not_named_for_one_case_that_is_right(tmp_path: Path) -> No
     found = failures(tmp_path, "cached-attention.*", text)
     assert list(found) == ["cached-attention.steps"]
     assert name_of(found["cached-attention.steps"]) == ""
+
+
+def test_what_a_mutant_keeps_from_one_use_does_not_show_in_the_next() -> None:
+    row = next(row for row in ROWS if row.mutant == "mask-negated-in-place")
+    mutant = MUTANTS[row.mutant]
+    for _ in range(2):  # with a mask that was asked for once, and one that was asked for twice
+        mutant.load().build_causal_mask(3)
+        assert (elsewhere.judge(row, SPEC).named or ("",))[0] == row.mutant

@@ -123,6 +123,8 @@ class Suspects:
         ]
 
     def _suspects(self, mutants: Collection[Mutant], role: str) -> list[Suspect]:
+        for mutant in mutants:
+            mutant.begin_anew()
         found = ((mutant, self._subject(mutant, role)) for mutant in mutants)
         return [Suspect(m, subject, self.killers(m.id)) for m, subject in found if subject is not None]
 

@@ -66,6 +66,14 @@ class Mutant:
         """The package; its attributes are ``objects``."""
         return importlib.import_module(self.module)
 
+    def begin_anew(self) -> None:
+        """Forget what its functions keep from call to call, so that one use does not show in the next."""
+        for name in self.objects:
+            value = getattr(self.load(), name)
+            kept = vars(value) if isinstance(value, types.FunctionType) else {}
+            for key in [key for key in kept if not str(key).startswith("__")]:
+                del kept[key]
+
     def source(self) -> str:
         """The whole text of the changed file.  Raises MutantError if a change has no place, or several."""
         text, body = _baseline(self.file)
