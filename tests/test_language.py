@@ -805,3 +805,10 @@ def test_what_a_failed_or_missing_call_should_have_given_fails_too(session):
     assert isinstance(results[1], CandidateError)
     assert results[2][1] == 5
     assert isinstance(session.calls([call(session, "total", item=wire.Earlier(1))])[0], CandidateError)
+
+
+def test_the_snippet_of_a_method_that_generates_calls_it(tmp_path):
+    path = tmp_path / "gpt.py"
+    path.write_text(DRAWN.read_text("utf-8").replace("v[:, [-1]]", "v[:, [0]]"), "utf-8")
+    (found,) = check(path, claims="language-model.generate-top-k", spec=SPEC, in_process=True).verdicts
+    assert "layer.generate(" in found.failure.snippet

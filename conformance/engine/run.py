@@ -368,10 +368,11 @@ class Run:
         if len(own) != 1 or broken.kind != "violation" or self._is_below(own[0]):
             return ""
         try:
-            gists = [
-                self.subject.gist(broken.trial.inputs, self.subject.call(broken.trial.inputs, fresh=True))
-                for _ in range(3)
-            ]
+            with broken.trial.aside():
+                gists = [
+                    self.subject.gist(broken.trial.inputs, self.subject.call(broken.trial.inputs, fresh=True))
+                    for _ in range(3)
+                ]
         except (CallFailed, OutOfDomain):
             return ""
         first, *others = [np.asarray(gist.get("output", 0.0)) for gist in gists]
