@@ -267,3 +267,38 @@ def test_dropout_in_eval_mode_is_told_once(tmp_path: Path) -> None:
     assert [claim for claim, verdict in found.items() if verdict == "failed"] == [
         "FeedForward: feed-forward.repeatable"
     ]
+
+
+HEAD = """
+import torch
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, d_in, {width}):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_in, {width}, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).transpose(-2, -1) / {scale}
+        return scores.softmax(-1) @ self.v(x)
+
+
+class MultiHeadAttentionWrapper(nn.Module):
+    def __init__(self, d_in, d_out, num_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([SelfAttention(d_in, d_out) for _ in range(num_heads)])
+
+    def forward(self, x):
+        return torch.cat([head(x) for head in self.heads], dim=-1)
+"""
+
+
+@pytest.mark.parametrize("width", ["d_out", "head_size"])
+@pytest.mark.parametrize(("scale", "wrong"), [("self.q.out_features ** 0.5", False), ("1", True)])
+def test_heads_without_an_output_projection_are_no_mistake(
+    tmp_path: Path, width: str, scale: str, wrong: bool
+) -> None:
+    found = broken(tmp_path, HEAD.format(width=width, scale=scale))
+    names = {claim.partition(":")[0] for claim in found}
+    assert names == ({"SelfAttention", "MultiHeadAttentionWrapper"} if wrong else set()), found
