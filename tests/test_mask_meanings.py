@@ -187,7 +187,7 @@ def test_a_mask_of_another_name_is_a_mask(tmp_path: Path, name: str, masked: str
     assert broken(tmp_path, wrong) != {}
 
 
-@pytest.mark.parametrize("name", ["rel_pos_bias", "head_mask", "position_bias"])
+@pytest.mark.parametrize("name", ["rel_pos_bias", "head_mask", "position_bias", "mask_value", "mask_fn"])
 def test_what_only_sounds_like_a_mask_is_left_alone(tmp_path: Path, name: str) -> None:
     text = MASKED.format(name=name, masked=ADDED.format(name=name), words="pass")
     assert "masked_attention: attention.masked" not in verdicts(tmp_path, text)
@@ -232,6 +232,11 @@ def test_code_that_fails_with_each_mask_does_take_one(
     found = broken(tmp_path, SLIPS[kind].format(fill=fill))
     assert bool(found) == wrong, found
     assert not wrong or "errored" in found.values()
+
+
+def test_a_mask_that_is_to_be_a_function_is_none_that_always_fails(tmp_path: Path) -> None:
+    text = MASKED.format(name="mask", masked="scores + mask(scores)", words="pass")
+    assert broken(tmp_path, text) == {}
 
 
 SOFTMAX = '''

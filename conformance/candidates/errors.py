@@ -62,9 +62,7 @@ class CallFailed(TriuError):
 
 
 MISSING = re.compile(r"(module )?'[\w.]+'(?: object)? has no attribute '(\w+)'")
-MISUSED = re.compile(
-    r"invalid combination of arguments|unexpected keyword argument|is not callable|takes \d+ positional"
-)
+MISUSED = re.compile(r"invalid combination of arguments|unexpected keyword argument|takes \d+ positional")
 METHODS = (
     "masked_fill", "masked_fill_", "unsqueeze", "unsqueeze_", "squeeze", "expand", "expand_as", "logical_not",
     "transpose", "float", "bool", "astype", "reshape", "repeat", "softmax", "permute", "device", "dtype", "shape",

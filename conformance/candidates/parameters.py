@@ -43,7 +43,9 @@ LIKE_A_MASK = re.compile(
     re.IGNORECASE,
 )
 NO_MASK = re.compile(
-    r"head_?mask|(^|_)(pos|rel|position|relative)(_|$)|alibi|masked_?(lm|token|id)|layer|drop", re.IGNORECASE
+    r"head_?mask|(^|_)(pos|rel|position|relative)(_|$)|alibi|masked_?(lm|token|id)|layer|drop"
+    r"|(^|_)(fn|func|function|mod|value|val|token|type|kind|ratio|prob|size|init|dim|id|idx)(_|$)",
+    re.IGNORECASE,
 )
 
 
