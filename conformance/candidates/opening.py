@@ -15,7 +15,7 @@ from .encoder_decoder import EncoderDecoderSubject
 from .errors import CallFailed, TargetError
 from .generation import GenerationSubject
 from .heads import MultiheadSubject
-from .language import LanguageSubject
+from .language_generation import LanguageSubject
 from .layers import LayerSubject, NormSubject
 from .masks import MaskSubject, PaddingMaskSubject
 from .models import ModelSubject

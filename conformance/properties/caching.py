@@ -9,7 +9,7 @@ import numpy as np
 from ..candidates.caching import CachingSubject
 from ..candidates.errors import CallFailed
 from ..candidates.feeds import compositions
-from ..candidates.language import LanguageSubject
+from ..candidates.language_generation import LanguageSubject
 from ..candidates.session import Call
 from ..engine.trial import Difference, Trial, Violation
 from .language import as_declared, beyond_capacity, content_of, near, other, whole

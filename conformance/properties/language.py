@@ -6,7 +6,7 @@ import numpy as np
 
 from ..candidates.caching import CachingSubject
 from ..candidates.errors import CallFailed
-from ..candidates.language import LanguageSubject
+from ..candidates.language_generation import LanguageSubject
 from ..engine.cases import Inputs, Unseen, change
 from ..engine.pictures import changed_outputs, leak
 from ..engine.trial import Difference, Trial, Violation
